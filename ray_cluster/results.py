@@ -1,0 +1,97 @@
+"""What a sweep came to: one row a trial, read back from the run directory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from kauldron_core.errors import ConfigError, unknown_name
+
+FINISHED = ("done", "diverged", "pruned", "stopped")
+"""Statuses of a trial that ended as a result; `failed`, `preempted`, `queued` and `running` are not."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialResult:
+    """The last state of one trial.
+
+    Attributes:
+      name: Its folder under `RUN/trials`.
+      index: Position in the sweep.
+      overrides: `(path, value)` pairs.
+      status: As in `status.json`.
+      step: Last step that a metric was logged for, 0 before that.
+      error: Text of the exception that ended it, if any.
+      values: Last value of every metric: `train/losses/total`, and `<evaluator>/metrics/accuracy` at the evaluator's
+        last step.
+      num_evaluations: Finished evaluations.
+      failed_evaluations: `(evaluator, step, error)` of those that failed.
+    """
+
+    name: str
+    index: int
+    status: str
+    overrides: tuple[tuple[str, Any], ...] = ()
+    step: int = 0
+    error: str | None = None
+    values: Mapping[str, float] = field(default_factory=dict)
+    num_evaluations: int = 0
+    failed_evaluations: tuple[tuple[str, int, str], ...] = ()
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether training ended as a result and no evaluation failed."""
+        return self.status in FINISHED and not self.failed_evaluations
+
+
+@dataclass(frozen=True, kw_only=True)
+class Results:
+    """All trials of a sweep, in sweep order.
+
+    Attributes:
+      run_dir: The run directory.
+      rows: One result a trial.
+      pending_evaluations: `(trial, evaluator, step)` that are due and have no record.
+      phases_s: Seconds of each phase of the driver.
+      sidecar_errors: What went wrong in the sidecars; training is not concerned.
+    """
+
+    run_dir: str
+    rows: tuple[TrialResult, ...]
+    pending_evaluations: tuple[tuple[str, str, int], ...] = ()
+    phases_s: Mapping[str, float] = field(default_factory=dict)
+    sidecar_errors: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether every trial ended as a result and every evaluation is done. A diverged trial is a result."""
+        return all(row.is_ok for row in self.rows) and not self.pending_evaluations
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        """Names of all metrics that any trial has."""
+        return tuple(sorted({name for row in self.rows for name in row.values}))
+
+    def best(self, metric: str, mode: Literal["max", "min"] = "max") -> TrialResult:
+        """Returns the trial with the best last value of `metric`; trials where it is missing or NaN don't count.
+
+        Raises:
+          ConfigError: If no trial has that metric.
+        """
+        ranked = self.ranked(metric, mode)
+        if not ranked or math.isnan(ranked[0].values.get(metric, math.nan)):
+            raise ConfigError(unknown_name("metric", metric, self.metric_names, at="results"))
+        return ranked[0]
+
+    def ranked(self, metric: str, mode: Literal["max", "min"] = "max") -> tuple[TrialResult, ...]:
+        """Returns all trials, best first; those without a value of `metric` come last, in sweep order."""
+        sign = {"max": -1.0, "min": 1.0}[mode]
+
+        def key(row: TrialResult) -> tuple[bool, float, int]:
+            value = row.values.get(metric, math.nan)
+            missing = math.isnan(value)
+            return missing, 0.0 if missing else sign * value, row.index
+
+        return tuple(sorted(self.rows, key=key))

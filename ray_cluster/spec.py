@@ -1,0 +1,190 @@
+"""The value objects of a sweep: what is asked for (`Sweep`), what will run (`Plan`) and what watches it (`Sidecar`).
+
+Nothing here imports Ray or JAX, so a config file, the command line and a test can use it for free.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, runtime_checkable
+
+from kauldron_core.errors import ConfigError
+from kauldron_core.rundir import RunDir
+from ray_cluster.results import Results
+
+Resources = Mapping[str, float]
+
+FORWARDED_VARIABLES = (
+    "XLA_FLAGS",
+    "XLA_PYTHON_CLIENT_PREALLOCATE",
+    "LIBTPU_INIT_ARGS",
+    "JAX_DEBUG_NANS",
+    "JAX_ENABLE_X64",
+    "JAX_TRACEBACK_FILTERING",
+    "TPU_SKIP_MDS_QUERY",
+    "HF_HOME",
+    "TFDS_DATA_DIR",
+    "MLFLOW_TRACKING_URI",
+)
+"""Variables of the driver's environment that every actor gets too, when they are set."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """What a user asks for beside the experiment itself; `--run.PATH=VALUE` overrides a field.
+
+    Attributes:
+      name: Name of the run directory under `root`; None makes `<config>-<date-time>`.
+      root: Folder of all runs.
+      resources: What one trial owns, in Ray's names: `{'CPU': 1}`, `{'GPU': 0.5}`.
+      max_concurrent: Most trials at a time; None means as many as the cluster carries.
+      max_failures: How often a trial is resumed after a kill, a lost node or a hang. An exception is retried once; the
+        same exception text twice ends the trial.
+      metric: Name of the metric that ranks trials, such as `test/metrics/accuracy`.
+      mode: Whether the best trial has the largest or the smallest metric.
+      num_samples: Points drawn from random axes.
+      seed: Seed of random axes.
+      env: Variables set in every trial and evaluator, beside the forwarded ones.
+    """
+
+    name: str | None = None
+    root: str = "runs"
+    resources: Resources = field(default_factory=lambda: {"CPU": 1})
+    max_concurrent: int | None = None
+    max_failures: int = 2
+    metric: str | None = None
+    mode: Literal["max", "min"] = "max"
+    num_samples: int = 1
+    seed: int = 0
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_resources(self.resources, at="run.resources")
+        if self.mode not in ("max", "min"):
+            raise ConfigError(f"run.mode: {self.mode!r} is neither 'max' nor 'min'.")
+        for name, least in (("max_failures", 0), ("num_samples", 1), ("max_concurrent", 1)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise ConfigError(f"run.{name}: {value} is too small; the least is {least}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedTrial:
+    """One point of a sweep, ready to run.
+
+    Attributes:
+      name: Name of its folder under `RUN/trials`, unique and short.
+      index: Position in the sweep; for display only.
+      fingerprint: Stable identity of the point.
+      config_json: The text of its `config.json`, references kept, `workdir` unset.
+      overrides: `(path, value)` pairs that tell it from the base config.
+      resources: What it needs, where that differs from the sweep's `resources`.
+    """
+
+    name: str
+    index: int
+    fingerprint: str
+    config_json: str
+    overrides: tuple[tuple[str, Any], ...] = ()
+    resources: Resources | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvalPool:
+    """Evaluator actors that serve all trials of a sweep.
+
+    Attributes:
+      evaluators: Names of the stand-alone evaluators that it runs.
+      job_group: Name of the group; evaluators of one group and equal resources share a pool.
+      resources: What one actor owns. Empty: nothing is reserved, and the actor runs at low priority.
+      num_actors: Actors in the pool.
+    """
+
+    evaluators: tuple[str, ...]
+    job_group: str = "eval"
+    resources: Resources = field(default_factory=dict)
+    num_actors: int = 1
+
+    def __post_init__(self) -> None:
+        check_resources(self.resources, at=f"evaluator pool {self.job_group!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Everything the driver needs; made by `pipelines` after all configs have resolved once.
+
+    Attributes:
+      sweep: The run spec.
+      run_dir: The run directory (absolute inside a Ray job).
+      trials: All trials of the sweep, those already done in `run_dir` too.
+      pools: Evaluator pools; see `eval_pools`.
+      trust: Packages whose names configs may call, beside the built-in list (`konfig.trusted_packages()`).
+      env: Variables for every actor, on top of `sweep.env`.
+      python_path: Folders put on every actor's path beside the working directory.
+      description: What is written to `sweep.json` beside the trials: config file, command, base fingerprint.
+    """
+
+    sweep: Sweep
+    run_dir: str
+    trials: tuple[PlannedTrial, ...]
+    pools: tuple[EvalPool, ...] = ()
+    trust: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    python_path: tuple[str, ...] = ()
+    description: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        names = [trial.name for trial in self.trials]
+        twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
+        if twice:
+            raise ConfigError(f"plan: trial name {twice[0]!r} is used twice.")
+        if not names:
+            raise ConfigError("plan: there are no trials.")
+
+
+@runtime_checkable
+class Sidecar(Protocol):
+    """Something that watches a run from the driver: the MLflow recorder, the live table.
+
+    Each runs in a thread of its own. An exception ends this sidecar, is kept in `Results.sidecar_errors` and warned of;
+    it never stops training. `start` may be slow (it runs beside Ray's own start).
+    """
+
+    def start(self, run_dir: RunDir) -> None:
+        """Called once; `sweep.json` and every trial's `config.json` and `status.json` exist."""
+
+    def poll(self) -> None:
+        """Called about once a second until the sweep has ended."""
+
+    def close(self, results: Results) -> None:
+        """Called once at the end, after interruptions too; everything is on disk by now."""
+
+
+def check_resources(resources: Resources, *, at: str) -> None:
+    """Refuses amounts that are not positive finite numbers."""
+    for name, amount in resources.items():
+        if isinstance(amount, bool) or not isinstance(amount, int | float):
+            raise ConfigError(f"{at}: {name} must be a number, got {amount!r}.")
+        if not math.isfinite(amount) or amount <= 0:
+            raise ConfigError(f"{at}: {name} must be positive, got {amount!r}.")
+
+
+def eval_pools(strategies: Iterable[Mapping[str, Any]]) -> tuple[EvalPool, ...]:
+    """Returns one pool per (job group, resources) over the trials' run strategies.
+
+    Args:
+      strategies: For each trial (or each distinct structure) the evaluators' run strategies by name; those that are not
+        stand-alone are skipped.
+    """
+    groups: dict[tuple[str, tuple[tuple[str, float], ...]], dict[str, None]] = {}
+    for by_name in strategies:
+        for name, strategy in by_name.items():
+            if strategy.is_standalone:
+                key = (strategy.job_group, tuple(sorted((strategy.resources or {}).items())))
+                groups.setdefault(key, {})[name] = None
+    return tuple(
+        EvalPool(evaluators=tuple(names), job_group=job_group, resources=dict(resources))
+        for (job_group, resources), names in groups.items()
+    )
