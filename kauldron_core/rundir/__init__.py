@@ -1,0 +1,65 @@
+"""The run directory: every file format of a sweep, written so that a kill at any moment leaves it readable."""
+
+from kauldron_core.rundir.atomic import (
+    create_exclusive,
+    make_folder,
+    read_json,
+    remove_temporaries,
+    write_atomic,
+    write_json,
+)
+from kauldron_core.rundir.events import RESUMED_FROM, Event, EventFollower, EventWriter, list_segments, read_events
+from kauldron_core.rundir.layout import FORMAT, RunDir, TrialDir
+from kauldron_core.rundir.leases import Holder, Lease, read_holder
+from kauldron_core.rundir.lock import RunLock
+from kauldron_core.rundir.names import check_name, from_pointer, to_pointer
+from kauldron_core.rundir.probe import check_probe, write_probe
+from kauldron_core.rundir.results import (
+    Record,
+    list_eval_results,
+    read_eval_result,
+    read_eval_results,
+    result_path,
+    write_eval_result,
+)
+from kauldron_core.rundir.status import STATUSES, TERMINAL, read_status, write_status
+from kauldron_core.rundir.tables import read_table, write_table
+
+__all__ = [
+    "FORMAT",
+    "RESUMED_FROM",
+    "STATUSES",
+    "TERMINAL",
+    "Event",
+    "EventFollower",
+    "EventWriter",
+    "Holder",
+    "Lease",
+    "Record",
+    "RunDir",
+    "RunLock",
+    "TrialDir",
+    "check_name",
+    "check_probe",
+    "create_exclusive",
+    "from_pointer",
+    "list_eval_results",
+    "list_segments",
+    "make_folder",
+    "read_eval_result",
+    "read_eval_results",
+    "read_events",
+    "read_holder",
+    "read_json",
+    "read_status",
+    "read_table",
+    "remove_temporaries",
+    "result_path",
+    "to_pointer",
+    "write_atomic",
+    "write_eval_result",
+    "write_json",
+    "write_probe",
+    "write_status",
+    "write_table",
+]

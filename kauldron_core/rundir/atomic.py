@@ -1,0 +1,159 @@
+"""Files that are either old or new, never half: the only way the run directory is written.
+
+A writer fills a temporary file beside its target, syncs it, and lets one system call (`rename` or `link`) make it
+visible; the folder is synced after that, so the new name survives a power cut too. Temporary files start with a
+dot, which every reader of the run directory ignores.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import time
+from typing import Any
+
+_TEMPORARY = ".tmp-"
+
+
+def write_atomic(path: str | os.PathLike[str], data: bytes | str) -> None:
+    """Replaces `path` by `data`: a reader sees the old content or the new one, whenever the writer dies."""
+    target = pathlib.Path(path)
+    temporary = _write_temporary(target.parent, data)
+    try:
+        os.replace(temporary, target)
+    except BaseException:
+        _remove(temporary)
+        raise
+    sync_folder(target.parent)
+
+
+def create_exclusive(path: str | os.PathLike[str], data: bytes | str) -> bool:
+    """Creates `path` with all of `data` at once and returns True, or returns False when it exists already.
+
+    Of several processes that try at the same time exactly one gets True.
+    """
+    target = pathlib.Path(path)
+    temporary = _write_temporary(target.parent, data)
+    try:
+        return link_exclusive(temporary, target)
+    finally:
+        _remove(temporary)
+
+
+def link_exclusive(source: pathlib.Path, target: pathlib.Path) -> bool:
+    """Gives the file `source` the second name `target` and returns True, or False when that name is taken."""
+    try:
+        os.link(source, target)
+    except FileExistsError:
+        # Over NFS the answer to a link that worked can get lost; the repeated request then fails.
+        if not os.path.samefile(source, target):
+            return False
+    sync_folder(target.parent)
+    return True
+
+
+def write_json(path: str | os.PathLike[str], value: Any) -> None:
+    """Replaces `path` atomically by `value` as indented JSON."""
+    write_atomic(path, to_json_text(value))
+
+
+def read_json(path: str | os.PathLike[str]) -> Any:
+    """Returns the value of the JSON file `path`.
+
+    Raises:
+      FileNotFoundError: If there is no such file.
+      ValueError: If it is not JSON; the message starts with the path.
+    """
+    text = pathlib.Path(path).read_text(encoding="utf-8")
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"{os.fspath(path)}: not a JSON file: {error}") from error
+
+
+def to_json_text(value: Any, *, indent: int | None = 2) -> str:
+    """Returns `value` as JSON text; NumPy and JAX scalars are written as plain numbers."""
+    return json.dumps(value, indent=indent, default=_plain, ensure_ascii=False) + "\n"
+
+
+def make_folder(path: str | os.PathLike[str]) -> pathlib.Path:
+    """Makes the folder `path` and its parents where missing, lastingly, and returns it."""
+    folder = pathlib.Path(path)
+    if folder.is_dir():
+        return folder
+    make_folder(folder.parent)
+    folder.mkdir(exist_ok=True)
+    sync_folder(folder.parent)
+    return folder
+
+
+def sync_folder(folder: pathlib.Path) -> None:
+    """Makes the names in `folder` survive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def temporary_path(folder: pathlib.Path) -> pathlib.Path:
+    """Returns a new name in `folder` which no reader looks at and no other writer uses."""
+    return folder / f"{_TEMPORARY}{os.getpid()}-{os.urandom(6).hex()}"
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Writes all of `data`, however the system splits it."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def remove_temporaries(root: str | os.PathLike[str], *, older_than_s: float = 3600.0) -> int:
+    """Deletes what killed writers left under `root` and returns how many files that were.
+
+    Args:
+      root: The folder to search, with all folders below.
+      older_than_s: Younger files may belong to a writer at work.
+    """
+    removed = 0
+    for folder, _, names in os.walk(root):
+        for name in names:
+            path = pathlib.Path(folder, name)
+            if name.startswith(_TEMPORARY) and _age_s(path) > older_than_s:
+                _remove(path)
+                removed += 1
+    return removed
+
+
+def _write_temporary(folder: pathlib.Path, data: bytes | str) -> pathlib.Path:
+    path = temporary_path(folder)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        write_all(descriptor, data.encode() if isinstance(data, str) else data)
+        os.fsync(descriptor)
+    except BaseException:
+        _remove(path)
+        raise
+    finally:
+        os.close(descriptor)
+    return path
+
+
+def _remove(path: pathlib.Path) -> None:
+    path.unlink(missing_ok=True)
+
+
+def _age_s(path: pathlib.Path) -> float:
+    try:
+        return time.time() - path.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
+        return value.item()
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    raise TypeError(f"{value!r} of type {type(value).__name__} can't be written as JSON")

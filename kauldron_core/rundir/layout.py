@@ -1,0 +1,180 @@
+"""Where everything lies in a run directory."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+from kauldron_core.errors import ConfigError, unknown_name
+from kauldron_core.rundir import atomic, names, results, status, tables
+from kauldron_core.rundir import lock as lock_lib
+
+FORMAT = 1
+"""Version of the run directory's layout, kept in sweep.json."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TrialDir:
+    """The folder of one trial; a path object that knows what is in it."""
+
+    path: pathlib.Path
+
+    def __init__(self, path: str | os.PathLike[str]):
+        object.__setattr__(self, "path", pathlib.Path(path))
+
+    def __fspath__(self) -> str:
+        return os.fspath(self.path)
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def config_path(self) -> pathlib.Path:
+        return self.path / "config.json"
+
+    @property
+    def checkpoints(self) -> pathlib.Path:
+        return self.path / "checkpoints"
+
+    @property
+    def events(self) -> pathlib.Path:
+        return self.path / "events"
+
+    @property
+    def logs(self) -> pathlib.Path:
+        return self.path / "logs"
+
+    @property
+    def evals(self) -> pathlib.Path:
+        return self.path / results.FOLDER
+
+    def exists(self) -> bool:
+        """Returns whether this is a trial's folder: it has a config."""
+        return self.config_path.is_file()
+
+    def create(self, config_json: str) -> TrialDir:
+        """Makes the folder with its config and returns it; a config that stands must be the same.
+
+        Raises:
+          ConfigError: If the folder holds another config.
+        """
+        atomic.make_folder(self.path)
+        if not atomic.create_exclusive(self.config_path, config_json):
+            standing = self.config_path.read_text(encoding="utf-8")
+            if standing != config_json:
+                raise ConfigError(f"{self.config_path}: holds another config. Choose another name or run directory.")
+        return self
+
+    def status(self) -> str:
+        """Returns the trial's status; `queued` when nothing was written yet."""
+        return str(status.read_status(self.path)["status"])
+
+    def run(self) -> RunDir | None:
+        """Returns the run directory that holds this trial, None for a trial on its own."""
+        run = RunDir(self.path.absolute().parent.parent)
+        return run if self.path.absolute().parent == run.trials_path.absolute() else None
+
+
+@dataclasses.dataclass(frozen=True)
+class RunDir:
+    """The folder of one sweep, or of one run; a path object that knows what is in it."""
+
+    path: pathlib.Path
+
+    def __init__(self, path: str | os.PathLike[str]):
+        object.__setattr__(self, "path", pathlib.Path(path))
+
+    def __fspath__(self) -> str:
+        return os.fspath(self.path)
+
+    @classmethod
+    def create(cls, path: str | os.PathLike[str], sweep: Mapping[str, Any] | None = None) -> RunDir:
+        """Makes a new run directory and returns it.
+
+        Args:
+          path: Where; parents are made.
+          sweep: What sweep.json holds besides the format version.
+
+        Raises:
+          ConfigError: If there is a run already.
+        """
+        run = cls(path)
+        atomic.make_folder(run.trials_path)
+        # Last and exclusive: a folder is a run directory from the moment it has its sweep.json.
+        if not atomic.create_exclusive(run.sweep_path, atomic.to_json_text({"format": FORMAT, **(sweep or {})})):
+            raise ConfigError(f"{run.path}: holds a run already. Resume it, or choose another --run.name.")
+        return run
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def sweep_path(self) -> pathlib.Path:
+        return self.path / "sweep.json"
+
+    @property
+    def trials_path(self) -> pathlib.Path:
+        return self.path / "trials"
+
+    @property
+    def code(self) -> pathlib.Path:
+        return self.path / "code"
+
+    @property
+    def sweep(self) -> dict[str, Any]:
+        """What sweep.json holds.
+
+        Raises:
+          ConfigError: If it was written by a later version.
+        """
+        sweep = atomic.read_json(self.sweep_path)
+        if sweep.get("format", 0) > FORMAT:
+            raise ConfigError(f"{self.sweep_path}: format {sweep['format']} is newer than this version's {FORMAT}.")
+        return sweep
+
+    def exists(self) -> bool:
+        """Returns whether this is a run directory."""
+        return self.sweep_path.is_file()
+
+    def write_sweep(self, sweep: Mapping[str, Any]) -> None:
+        """Replaces sweep.json."""
+        atomic.write_json(self.sweep_path, {"format": FORMAT, **sweep})
+
+    def trial(self, name: str) -> TrialDir:
+        """Returns the folder of the trial `name`, which need not exist yet."""
+        return TrialDir(self.trials_path / names.check_name(name, kind="trial"))
+
+    def find_trial(self, name: str) -> TrialDir:
+        """Returns the folder of an existing trial.
+
+        Raises:
+          ConfigError: If there is none of this name.
+        """
+        trials = {trial.name: trial for trial in self.trials()}
+        if name not in trials:
+            raise ConfigError(unknown_name("trial", name, trials, at=os.fspath(self.path)))
+        return trials[name]
+
+    def trials(self) -> list[TrialDir]:
+        """Returns the trials that exist, by name."""
+        if not self.trials_path.is_dir():
+            return []
+        found = [TrialDir(folder) for folder in self.trials_path.iterdir() if not folder.name.startswith(".")]
+        return sorted((trial for trial in found if trial.exists()), key=lambda trial: trial.name)
+
+    def lock(self) -> lock_lib.RunLock:
+        """Returns the lock that keeps two drivers apart, to be held in a `with` block."""
+        return lock_lib.RunLock(self.path / ".lock")
+
+    def write_trials(self, rows: list[dict[str, Any]]) -> None:
+        """Replaces trials.parquet: one row a planned trial."""
+        tables.write_table(self.path / "trials.parquet", rows)
+
+    def write_results(self, rows: list[dict[str, Any]]) -> None:
+        """Replaces results.parquet: one row a trial with what came out."""
+        tables.write_table(self.path / "results.parquet", rows)

@@ -1,0 +1,72 @@
+"""Names that become folders: trials, evaluators, event writers."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+
+from kauldron_core.errors import ConfigError
+
+MAX_NAME_BYTES = 200  # File systems take 255; suffixes and temporary names need a few.
+
+
+def check_name(name: str, *, kind: str = "name", at: str = "") -> str:
+    """Returns `name` if it can be one folder or file name everywhere.
+
+    Args:
+      name: The name to look at.
+      kind: What it names (`trial`, `evaluator`), for the message.
+      at: Config path or flag where it was written.
+
+    Raises:
+      ConfigError: If it can't; the message says why and gives a name that would do.
+    """
+    fault = _fault(name)
+    if fault is None:
+        return name
+    place = f"{at}: " if at else ""
+    raise ConfigError(f"{place}{kind} name {name!r} {fault}. Usable: {_usable(name)!r}.")
+
+
+def _fault(name: str) -> str | None:
+    if not name or not name.strip():
+        return "is empty"
+    if name[0] == ".":
+        return "starts with a dot"
+    if name != name.strip():
+        return "starts or ends with a space"
+    if not name.isprintable():
+        return "holds an unprintable character"
+    bad = next((letter for letter in name if letter in "/\\"), None)
+    if bad:
+        return f"holds {bad!r} and would leave its folder"
+    if len(name.encode(errors="replace")) > MAX_NAME_BYTES:
+        return f"is longer than {MAX_NAME_BYTES} bytes"
+    return None
+
+
+def _usable(name: str) -> str:
+    kept = "".join("-" if letter in "/\\" or not letter.isprintable() else letter for letter in name)
+    shortened = kept.strip().lstrip(".-").encode(errors="replace")[:MAX_NAME_BYTES].decode(errors="ignore")
+    return shortened.strip() or "unnamed"
+
+
+def to_pointer(path: str | os.PathLike[str], *, inside: str | os.PathLike[str]) -> str:
+    """Returns `path` relative to the folder `inside`, as files of a run directory write it, so that it can move.
+
+    Raises:
+      ValueError: If `path` is not inside.
+    """
+    return pathlib.Path(os.path.abspath(path)).relative_to(os.path.abspath(inside)).as_posix()
+
+
+def from_pointer(pointer: str, *, inside: str | os.PathLike[str]) -> pathlib.Path:
+    """Returns the path that `pointer` means in the folder `inside`.
+
+    Raises:
+      ValueError: If it is absolute or leads out of the folder.
+    """
+    parts = pathlib.PurePosixPath(pointer)
+    if parts.is_absolute() or ".." in parts.parts:
+        raise ValueError(f"{pointer!r} leads out of {os.fspath(inside)}")
+    return pathlib.Path(inside) / parts

@@ -1,0 +1,48 @@
+"""The status of a trial: one small file, written by whoever runs the trial (the driver of a sweep)."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import time
+from typing import Any
+
+from kauldron_core.errors import unknown_name
+from kauldron_core.rundir import atomic
+
+STATUSES = ("queued", "running", "preempted", "pruned", "stopped", "diverged", "failed", "done")
+TERMINAL = frozenset({"pruned", "stopped", "diverged", "failed", "done"})
+"""What a trial ends with. Nothing overwrites these unless a retry was asked for."""
+
+FILE = "status.json"
+
+
+def write_status(trial_dir: str | os.PathLike[str], status: str, *, retry: bool = False, **fields: Any) -> bool:
+    """Sets the status of a trial and returns True, or returns False when a terminal one stands and stays.
+
+    Args:
+      trial_dir: The trial's folder; made if missing.
+      status: One of `STATUSES`.
+      retry: Replace a terminal status too: the user asked for the trial to run again.
+      **fields: What else readers should know (`error`, `attempt`, `step`).
+
+    Raises:
+      ValueError: If there is no such status.
+    """
+    if status not in STATUSES:
+        raise ValueError(unknown_name("status", status, STATUSES))
+    path = pathlib.Path(trial_dir) / FILE
+    standing = read_status(trial_dir).get("status")
+    if standing in TERMINAL and standing != status and not retry:
+        return False
+    atomic.make_folder(path.parent)
+    atomic.write_json(path, {"status": status, "time_ms": time.time_ns() // 1_000_000, **fields})
+    return True
+
+
+def read_status(trial_dir: str | os.PathLike[str]) -> dict[str, Any]:
+    """Returns the status record of a trial, `{"status": "queued"}` when it has none yet."""
+    try:
+        return atomic.read_json(pathlib.Path(trial_dir) / FILE)
+    except FileNotFoundError:
+        return {"status": "queued"}
