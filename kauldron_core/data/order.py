@@ -1,0 +1,57 @@
+"""Orders: pure functions from (epoch, position in the epoch) to a record number.
+
+Nothing is drawn while iterating, so the order after a restart is the order of an uninterrupted run.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Protocol
+
+import numpy as np
+
+from kauldron_core.errors import ConfigError
+
+
+class Order(Protocol):
+    """The order in which the records of one epoch are read."""
+
+    def records(self, epoch: int, offsets: range) -> np.ndarray:
+        """Returns the record numbers at `offsets` of `epoch`."""
+        ...
+
+
+class Sequential:
+    """The records as they are stored."""
+
+    def records(self, epoch: int, offsets: range) -> np.ndarray:
+        del epoch
+        return np.arange(offsets.start, offsets.stop, offsets.step)
+
+
+class Shuffled:
+    """A permutation an epoch, drawn from a counter-based generator: epoch `n` needs none of the epochs before it."""
+
+    def __init__(self, num_examples: int, seed: int):
+        self._num_examples = num_examples
+        self._seed = seed
+        # A batch may straddle two epochs.
+        self._permutation = functools.lru_cache(maxsize=2)(self._draw)
+
+    def _draw(self, epoch: int) -> np.ndarray:
+        permutation = np.arange(self._num_examples)
+        np.random.Generator(np.random.Philox(key=self._seed).jumped(epoch)).shuffle(permutation)
+        return permutation
+
+    def records(self, epoch: int, offsets: range) -> np.ndarray:
+        return self._permutation(epoch)[offsets.start : offsets.stop : offsets.step]
+
+
+def require_seed(seed: int | None, owner: str) -> int:
+    """Returns `seed`, or raises where a pipeline draws random numbers and nobody gave it a seed."""
+    if seed is None:
+        raise ConfigError(
+            f"{owner} draws random numbers and has no seed. A trainer hands down its own; elsewhere "
+            "set one: dataclasses.replace(ds, seed=0)."
+        )
+    return seed

@@ -1,0 +1,159 @@
+"""Pipelines whose examples can be read in any order: batch `k` is a pure function of `k`."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import functools
+import itertools
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+
+from kauldron_core.data import trees
+from kauldron_core.data.iterator import DataIterator, ScheduledIterator
+from kauldron_core.data.pipeline import PADDING_MASK, Pipeline
+from kauldron_core.data.schedule import Schedule
+from kauldron_core.data.transforms.apply import apply_to_batch
+from kauldron_core.errors import ConfigError
+
+
+class Examples(Protocol):
+    """The examples of a pipeline, transformed, in the order in which they come."""
+
+    @property
+    def num_examples(self) -> int:
+        """Examples in one epoch."""
+        ...
+
+    def gather(self, positions: range) -> Any:
+        """Returns the examples at `positions` of the endless stream (epoch after epoch), stacked."""
+        ...
+
+
+class Batches:
+    """The batches of one host, by number.
+
+    Args:
+      examples: The stream that is cut into batches.
+      schedule: Where it is cut.
+      transforms: Functions of a whole batch.
+    """
+
+    def __init__(self, examples: Examples, schedule: Schedule, transforms: tuple[Any, ...] = ()):
+        self._examples = examples
+        self._transforms = transforms
+        self.schedule = schedule
+
+    def __getitem__(self, number: int) -> Any:
+        positions = self.schedule.positions(number)
+        is_padded = self.schedule.remainder == "pad"
+        batch = self._padded(positions) if is_padded else self._examples.gather(positions)
+        return apply_to_batch(self._transforms, batch)
+
+    def _padded(self, positions: range) -> dict[str, Any]:
+        size = self.schedule.host_batch_size
+        batch = self._examples.gather(positions) if len(positions) else None
+        if len(positions) < size:
+            batch = trees.pad_rows(batch, self._first_example, size - len(positions))
+        return with_padding_mask(batch, np.arange(size) < len(positions))
+
+    @functools.cached_property
+    def _first_example(self) -> Any:
+        # A valid example and the same on every host: rows of zeros could turn into NaN in a user's model.
+        return self._examples.gather(range(1))
+
+
+def with_padding_mask(batch: Any, mask: np.ndarray) -> dict[str, Any]:
+    """Returns `batch` with `mask` under `PADDING_MASK`.
+
+    Raises:
+      ConfigError: If the batch is no dictionary, or has the key already.
+    """
+    if not isinstance(batch, dict):
+        raise ConfigError(
+            f"batch_drop_remainder='pad' puts a mask under {PADDING_MASK!r} and needs examples that are dictionaries, "
+            f"not {type(batch).__name__}."
+        )
+    if PADDING_MASK in batch:
+        raise ConfigError(f"the examples have a key {PADDING_MASK!r}, which batch_drop_remainder='pad' needs itself.")
+    return {**batch, PADDING_MASK: mask}
+
+
+def to_global(batch: Any, sharding: Any, schedule: Schedule) -> Any:
+    """Returns the hosts' parts of a batch as global arrays.
+
+    Args:
+      batch: This host's part.
+      sharding: One sharding, or a tree of them that is a prefix of the batch.
+      schedule: How many hosts there are.
+    """
+
+    def put(leaf: np.ndarray, leaf_sharding: Any) -> jax.Array:
+        shape = (leaf.shape[0] * schedule.shard_count, *leaf.shape[1:])
+        return jax.make_array_from_process_local_data(leaf_sharding, leaf, shape)
+
+    return jax.tree.map(lambda s, part: jax.tree.map(lambda leaf: put(leaf, s), part), sharding, batch)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RandomAccessPipeline(Pipeline):
+    """Base class of pipelines over data that can be read in any order. Subclasses define `_examples`."""
+
+    @abc.abstractmethod
+    def _examples(self) -> Examples:
+        """Returns the examples; opens the data if no variant of this pipeline has done so."""
+
+    def __iter__(self) -> DataIterator:
+        batches = self._batches()
+        return ScheduledIterator(
+            functools.partial(self._feed, batches),
+            num_batches=batches.schedule.num_batches,
+            order=self._order_state(batches.schedule),
+        )
+
+    def __len__(self) -> int:
+        num_batches = self._batches().schedule.num_batches
+        if num_batches is None:
+            raise TypeError(f"{self} has num_epochs=None and no end. Set num_epochs, or use take(n).")
+        return num_batches
+
+    @property
+    def element_spec(self) -> Any:
+        return self._element_spec
+
+    @functools.cached_property
+    def _element_spec(self) -> Any:
+        batches = self._batches()
+        schedule = batches.schedule
+        rows = batches[0] if self.batch_transforms else self._one_example(schedule)
+        return trees.spec_of(rows, schedule.batch_size)
+
+    def _one_example(self, schedule: Schedule) -> Any:
+        """Returns a batch of one, cheaper than a whole one where examples are expensive."""
+        example = self._examples().gather(range(1))
+        return with_padding_mask(example, np.ones(1, bool)) if schedule.remainder == "pad" else example
+
+    def _batches(self) -> Batches:
+        examples = self._examples()
+        return Batches(examples, self._schedule(examples.num_examples), tuple(self.batch_transforms))
+
+    def _feed(self, batches: Batches, start: int) -> Iterator[Any]:
+        """Yields the batches from number `start` on."""
+        for number in itertools.count(start):
+            yield self._placed(batches[number], batches.schedule)
+
+    def _placed(self, batch: Any, schedule: Schedule) -> Any:
+        return batch if self.sharding is None else to_global(batch, self.sharding, schedule)
+
+    def _order_state(self, schedule: Schedule) -> dict[str, Any]:
+        """Returns what the order of the examples depends on, for the saved state."""
+        return {
+            "pipeline": type(self).__name__,
+            "num_examples": schedule.num_examples,
+            "batch_size": schedule.batch_size,
+            "shuffle": self.shuffle,
+            "seed": self.seed if self.shuffle else None,
+        }
