@@ -74,7 +74,7 @@ def read_json(path: str | os.PathLike[str]) -> Any:
 
 def to_json_text(value: Any, *, indent: int | None = 2) -> str:
     """Returns `value` as JSON text; NumPy and JAX scalars are written as plain numbers."""
-    return json.dumps(value, indent=indent, default=_plain, ensure_ascii=False) + "\n"
+    return json.dumps(value, indent=indent, default=_plain) + "\n"
 
 
 def make_folder(path: str | os.PathLike[str]) -> pathlib.Path:

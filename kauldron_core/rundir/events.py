@@ -61,6 +61,8 @@ class EventWriter:
           step: The step it belongs to.
           **fields: Whatever else JSON can hold (`split`, `values`); NaN and infinities are kept.
         """
+        if self._descriptor < 0:
+            raise ValueError(f"{self.path}: the segment is closed")
         event = {"kind": kind, "step": int(step), "time_ms": time.time_ns() // 1_000_000, **fields}
         line = atomic.to_json_text(event, indent=None).encode()
         try:

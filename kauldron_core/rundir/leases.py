@@ -186,13 +186,14 @@ def machine_id() -> str:
 
 
 def process_start(pid: int) -> str:
-    """Returns the start time of process `pid` in clock ticks since boot, or "" when the system doesn't tell."""
+    """Returns the start time of process `pid` in clock ticks since boot, or "" when it has ended or isn't told."""
     try:
         text = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
-    # Source: proc(5), /proc/pid/stat field 22; field 2 is a name in brackets that may hold spaces.
-    return text.rpartition(")")[2].split()[19]
+    # Source: proc(5), /proc/pid/stat: field 2 is a name in brackets that may hold spaces, 3 the state, 22 the start.
+    fields = text.rpartition(")")[2].split()
+    return "" if fields[0] in "ZX" else fields[19]
 
 
 def _identity(ttl_s: float, note: str) -> dict[str, Any]:

@@ -42,6 +42,10 @@ def _column(values: list[Any]) -> list[Any]:
     kinds = {type(value) for value in plain if value is not None}
     if kinds == {int, float}:
         return [None if value is None else float(value) for value in plain]
-    if len(kinds) <= 1 and kinds <= set(_SCALARS):
+    if len(kinds) <= 1 and kinds <= set(_SCALARS) and all(map(_fits, plain)):
         return plain
     return [None if value is None else json.dumps(value, default=str) for value in plain]
+
+
+def _fits(value: Any) -> bool:
+    return not isinstance(value, int) or -(2**63) <= value < 2**63
