@@ -17,6 +17,7 @@ import os
 import pathlib
 import re
 import shutil
+import threading
 import time
 from typing import Any
 
@@ -76,10 +77,13 @@ class Holder:
 class Lease:
     """A claim that this process holds until it releases it, dies or stops beating for `ttl_s` seconds."""
 
-    def __init__(self, folder: pathlib.Path, generation: int, descriptor: int):
+    def __init__(self, folder: pathlib.Path, generation: int, descriptor: int, *, ttl_s: float):
         self.path = folder
         self.generation = generation
         self._descriptor = descriptor
+        self._ttl_s = ttl_s
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
 
     @classmethod
     def acquire(cls, path: str | os.PathLike[str], ttl_s: float = DEFAULT_TTL_S, *, note: str = "") -> Lease | None:
@@ -105,7 +109,7 @@ class Lease:
         descriptor = _create_generation(folder, generation, _identity(ttl_s, note))
         if descriptor is None:
             return None
-        lease = cls(folder, generation, descriptor)
+        lease = cls(folder, generation, descriptor, ttl_s=ttl_s)
         if not lease.is_held():
             # The number was free because the folder had been cleaned since it was read; the later claim counts.
             lease.release()
@@ -129,6 +133,16 @@ class Lease:
             os.utime(self._descriptor)
         return self.is_held()
 
+    def keep_alive(self) -> Lease:
+        """Beats in a thread of its own until the lease is released or lost, and returns the lease."""
+        self._thread = threading.Thread(target=self._beat, name="lease", daemon=True)
+        self._thread.start()
+        return self
+
+    def _beat(self) -> None:
+        while not self._stop.wait(self._ttl_s / 6) and self.heartbeat():
+            pass
+
     def release(self, *, forget: bool = False) -> None:
         """Gives the lease back; a second call does nothing.
 
@@ -138,6 +152,9 @@ class Lease:
         """
         if self._descriptor < 0:
             return
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
         if forget and self.is_held():
             shutil.rmtree(self.path, ignore_errors=True)
         os.utime(self._descriptor, (0, 0))

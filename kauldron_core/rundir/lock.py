@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pathlib
-import threading
 
 from kauldron_core.errors import ConfigError
 from kauldron_core.rundir import leases
@@ -24,8 +23,6 @@ class RunLock:
         self.path = pathlib.Path(path)
         self._ttl_s = ttl_s
         self._lease: leases.Lease | None = None
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
 
     def acquire(self) -> RunLock:
         """Claims the run directory.
@@ -38,9 +35,7 @@ class RunLock:
             self._lease = leases.Lease.claim(self.path, after=holder, ttl_s=self._ttl_s, note="driver")
         if self._lease is None:
             raise ConfigError(self._message(leases.read_holder(self.path)))
-        self._stop.clear()
-        self._thread = threading.Thread(target=self._beat, name="run-lock", daemon=True)
-        self._thread.start()
+        self._lease.keep_alive()
         return self
 
     def is_held(self) -> bool:
@@ -49,25 +44,15 @@ class RunLock:
 
     def release(self) -> None:
         """Gives the run directory back; a second call does nothing."""
-        if self._lease is None:
-            return
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join()
-        self._lease.release()
-        self._lease = None
+        if self._lease is not None:
+            self._lease.release()
+            self._lease = None
 
     def __enter__(self) -> RunLock:
         return self.acquire()
 
     def __exit__(self, *_: object) -> None:
         self.release()
-
-    def _beat(self) -> None:
-        lease = self._lease
-        while lease is not None and not self._stop.wait(self._ttl_s / 6):
-            if not lease.heartbeat():
-                return
 
     def _message(self, holder: leases.Holder | None) -> str:
         run = self.path.parent
