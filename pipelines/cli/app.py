@@ -1,0 +1,37 @@
+"""The command `kdr`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from pipelines.cli.commands import LazyGroup
+from pipelines.cli.run import run
+
+COMMANDS = {
+    "sweep": ("pipelines.sweep:command", "Train and evaluate every trial of a sweep on Ray."),
+    "train": ("pipelines.train:command", "Train one run in this process, without Ray."),
+    "eval": ("pipelines.evaluate:command", "Evaluate checkpoints of a run that exists."),
+    "record": ("pipelines.record:command", "Bring the MLflow records of a run up to date."),
+}
+"""Each command, where it is, and what it does."""
+
+EPILOG = """\b
+Examples:
+  kdr sweep pipelines/configs/digits.py --sweep.optimizer.learning_rate='[1e-3, 1e-2]'
+  kdr train pipelines/configs/digits.py --cfg.model.hidden=64
+  kdr eval runs/demo --step=latest
+  kdr COMMAND --help
+"""
+
+
+@click.group(cls=LazyGroup, table=COMMANDS, epilog=EPILOG, context_settings={"max_content_width": 110})
+@click.version_option(package_name="kauldron-ray", prog_name="kdr", message="%(prog)s %(version)s")
+def kdr() -> None:
+    """Declarative JAX experiments: swept and evaluated on Ray, recorded in MLflow."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs `kdr` and returns its exit status."""
+    return run(kdr, argv, program="kdr")

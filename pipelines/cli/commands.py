@@ -1,0 +1,91 @@
+"""Click commands whose overrides are sorted out before Click reads them, and groups that import on use."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kauldron_core.errors import unknown_name
+
+if TYPE_CHECKING:
+    from kauldron_core import konfig
+
+_COMMAND = "kdr.command"
+
+
+class OverrideCommand(click.Command):
+    """A command that takes `CONFIG --cfg.PATH=VALUE ...` beside its own options; see `sorted_words`.
+
+    Args:
+      max_words: How many words without dashes it takes.
+    """
+
+    def __init__(self, *args: Any, max_words: int = 1, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.max_words = max_words
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Sorts the words; Click gets what is its own."""
+        from kauldron_core import konfig  # `kdr --help` does without it
+
+        flags, options = self._names()
+        command = konfig.read_command(
+            args, program=ctx.command_path, flags=flags, options=options, max_words=self.max_words
+        )
+        ctx.meta[_COMMAND] = command
+        for note in command.notes:
+            click.echo(f"note: {note}", err=True)
+        return super().parse_args(ctx, list(command.rest))
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """Returns the usage line's parts, the words that Click doesn't see included."""
+        return ["CONFIG", "[--cfg.PATH=VALUE]...", *super().collect_usage_pieces(ctx)]
+
+    def _names(self) -> tuple[list[str], list[str]]:
+        options = [parameter for parameter in self.params if isinstance(parameter, click.Option)]
+        flags = [name for option in options if option.is_flag for name in option.opts]
+        return [*flags, "--help"], [name for option in options if not option.is_flag for name in option.opts]
+
+
+def sorted_words(ctx: click.Context) -> konfig.Command:
+    """Returns the sorted words of the running `OverrideCommand`."""
+    return ctx.meta[_COMMAND]
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are used.
+
+    Args:
+      table: For each command where it is (`module:attribute`) and what it does, in a few words.
+    """
+
+    def __init__(self, *args: Any, table: Mapping[str, tuple[str, str]], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.table = dict(table)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Returns the names in the order of the table."""
+        return list(self.table)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Imports a command."""
+        if cmd_name not in self.table:
+            return None
+        module, _, attribute = self.table[cmd_name][0].partition(":")
+        return getattr(importlib.import_module(module), attribute)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Finds the command; an unknown one is refused with the closest."""
+        if args and args[0] not in self.table:
+            raise click.UsageError(unknown_name("command", args[0], self.table, at=ctx.command_path))
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Lists the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in self.table.items()])

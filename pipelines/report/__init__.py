@@ -1,0 +1,8 @@
+"""Shows sweeps: a live table or plain lines while they run, a ranked table at the end."""
+
+from pipelines.report.final import print_results
+from pipelines.report.live import LiveReport
+from pipelines.report.ranking import Ranking, choose_ranking
+from pipelines.report.tables import make_console, make_table, number
+
+__all__ = ["LiveReport", "Ranking", "choose_ranking", "make_console", "make_table", "number", "print_results"]

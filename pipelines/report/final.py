@@ -1,0 +1,61 @@
+"""What is printed when a sweep has ended: the table, where everything lies, how to look at it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pipelines.report.ranking import Ranking, choose_ranking
+from pipelines.report.tables import COLUMNS, make_table, number
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ray_cluster.results import Results
+
+_LOSS = "train/losses/total"
+
+
+def print_results(
+    console: Console,
+    results: Results,
+    *,
+    view_command: str | None,
+    evaluators: tuple[str, ...] = (),
+    ranking: Ranking | None = None,
+) -> None:
+    """Prints trials, best first, what went wrong, the run directory and the command that shows the records.
+
+    Args:
+      console: Where to.
+      results: What came out.
+      view_command: How to look at the records; None if there are none.
+      evaluators: Names of the evaluators in the order of the config.
+      ranking: The metric that the user asked for, if any.
+    """
+    chosen = ranking or choose_ranking(results.metric_names, evaluators=evaluators)
+    ranked = results.ranked(chosen.metric, chosen.mode) if chosen else results.rows
+    first = [chosen.metric] if chosen else []
+    metrics = list(dict.fromkeys([*first, *_evaluated_losses(results, evaluators), _LOSS]))
+    rows = [
+        [row.name, row.status, str(row.num_evaluations), str(row.step), *(number(row.values.get(m)) for m in metrics)]
+        for row in ranked
+    ]
+    console.print(make_table([*COLUMNS, *((name, "right") for name in metrics)], rows))
+    for line in [*_faults(results), f"run       {results.run_dir}"]:
+        console.print(line, markup=False, soft_wrap=True)
+    if view_command:
+        console.print(f"records   {view_command}", markup=False, soft_wrap=True)
+
+
+def _evaluated_losses(results: Results, evaluators: tuple[str, ...]) -> list[str]:
+    names = results.metric_names
+    return [name for name in (f"{evaluator}/losses/total" for evaluator in evaluators) if name in names]
+
+
+def _faults(results: Results) -> list[str]:
+    """Returns a line for everything that did not succeed."""
+    lines = [f"{row.name} {row.status}: {row.error}" for row in results.rows if row.error]
+    for row in results.rows:
+        lines += [f"{row.name}: {name} failed at step {step}: {error}" for name, step, error in row.failed_evaluations]
+    lines += [f"{trial}: {name} was not evaluated at step {step}" for trial, name, step in results.pending_evaluations]
+    return [*lines, *(f"warning: {error}" for error in results.sidecar_errors)]

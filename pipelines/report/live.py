@@ -1,0 +1,119 @@
+"""Shows a sweep while it runs: a table that refreshes itself on a terminal, plain lines in a log."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from kauldron_core import rundir
+from pipelines.follow import News
+from pipelines.report.ranking import Ranking
+from pipelines.report.state import SweepState, TrialState
+from pipelines.report.tables import COLUMNS, make_table, number
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.live import Live
+
+_SUMMARY_EVERY_S = 15.0
+_LOSS = "train/losses/total"
+
+
+class LiveReport:
+    """A sidecar that shows progress on a console.
+
+    Args:
+      console: Where to.
+      evaluators: Names of the evaluators in the order of the config.
+      ranking: The metric that the user asked for, if any.
+    """
+
+    def __init__(self, console: Console, *, evaluators: tuple[str, ...] = (), ranking: Ranking | None = None) -> None:
+        self._console = console
+        self._evaluators = evaluators
+        self._asked = ranking
+        self._state: SweepState | None = None
+        self._live: Live | None = None
+        self._began = time.monotonic()
+        self._next_summary = 0.0
+
+    def say(self, line: str) -> None:
+        """Prints one line, above the live table if there is one; may be called from any thread."""
+        self._console.print(line, markup=False, soft_wrap=True)
+
+    def start(self, run_dir: rundir.RunDir) -> None:
+        """Begins to show this run directory."""
+        self._state = SweepState(run_dir)
+        if self._console.is_terminal:
+            from rich.live import Live  # only where there is a terminal
+
+            self._live = Live(console=self._console, refresh_per_second=4, transient=True)
+            self._live.start()
+        self.poll()
+
+    def poll(self) -> None:
+        """Shows what is new."""
+        if self._state is None:
+            return
+        changed = self._state.poll()
+        for trial, news in changed:
+            self._tell(trial, news)
+        if self._live is not None:
+            self._live.update(self._table(self._state))
+        elif changed and time.monotonic() >= self._next_summary:
+            self.say(self._summary(self._state))
+            self._next_summary = time.monotonic() + _SUMMARY_EVERY_S
+
+    def close(self, results: object = None) -> None:
+        """Takes the live table away; the final one is printed by who has the results."""
+        self.poll()
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _tell(self, trial: TrialState, news: News) -> None:
+        """Prints what must not be missed: failures always, the beginnings and ends of trials in a log."""
+        if news.status and (self._live is None or trial.error):
+            detail = f": {trial.error}" if trial.error else ""
+            self.say(f"{self._elapsed()}  {trial.name}  {trial.status}{detail}")
+        for name, step, record in news.evaluations:
+            if record.get("status") == "failed":
+                self.say(f"{self._elapsed()}  {trial.name}  {name} failed at step {step}: {record.get('error')}")
+            elif self._live is None:
+                self.say(f"{self._elapsed()}  {trial.name}  {name} at step {step}: {_values(record)}")
+
+    def _elapsed(self) -> str:
+        return f"{time.monotonic() - self._began:5.0f} s"
+
+    def _summary(self, state: SweepState) -> str:
+        counts = ", ".join(f"{count} {status}" for status, count in state.counts().items())
+        ranking = state.ranking(evaluators=self._evaluators, asked=self._asked)
+        best = state.ranked(ranking)[0] if ranking and state.trials else None
+        value = best.values.get(ranking.metric) if best and ranking else None
+        text = f"; best so far {best.name}, {ranking.metric} {number(value)}" if best and ranking and value else ""
+        return f"{self._elapsed()}  {len(state.trials)} trials: {counts}{text}"
+
+    def _table(self, state: SweepState) -> RenderableType:
+        ranking = state.ranking(evaluators=self._evaluators, asked=self._asked)
+        shown = _worth_showing(state.ranked(ranking), self._console.height - 8)
+        first = [ranking.metric] if ranking else []
+        metrics = list(dict.fromkeys([*first, _LOSS]))
+        rows = [
+            [row.name, row.status, str(row.evaluations), str(row.step), *(number(row.values.get(m)) for m in metrics)]
+            for row in shown
+        ]
+        return make_table([*COLUMNS, *((name, "right") for name in metrics)], rows, title=self._summary(state))
+
+
+def _worth_showing(ranked: list[TrialState], most: int) -> list[TrialState]:
+    """Returns at most `most` trials: those that run first, then the best."""
+    by_interest = sorted(ranked, key=lambda trial: trial.status != "running")
+    kept = {trial.name for trial in by_interest[: max(most, 3)]}
+    return [trial for trial in ranked if trial.name in kept]
+
+
+def _values(record: dict[str, object]) -> str:
+    values = record.get("values")
+    if not isinstance(values, dict):
+        return "no values"
+    return ", ".join(f"{name} {number(value)}" for name, value in values.items())

@@ -1,0 +1,92 @@
+"""What is known of a sweep while it runs: one small record a trial, fed from its files."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from kauldron_core import rundir
+from pipelines.follow import News, RunFollower
+from pipelines.report.ranking import Ranking, choose_ranking
+
+
+@dataclass
+class TrialState:
+    """The last state of one trial.
+
+    Attributes:
+      name: Its name.
+      status: As in its status file.
+      error: Why it failed.
+      step: Last step with a metric.
+      values: Last value of each metric.
+      evaluations: Number of finished evaluations.
+    """
+
+    name: str
+    status: str = "queued"
+    error: str = ""
+    step: int = 0
+    values: dict[str, float] = field(default_factory=dict)
+    evaluations: int = 0
+
+    def take(self, news: News) -> None:
+        """Adds what is new."""
+        for event in news.events:
+            self._take_event(event)
+        for name, _, record in news.evaluations:
+            self.evaluations += 1
+            self.values.update({f"{name}/{key}": value for key, value in (record.get("values") or {}).items()})
+        if news.status:
+            self.status = str(news.status["status"])
+            self.error = str(news.status.get("error") or "")
+
+    def _take_event(self, event: dict[str, Any]) -> None:
+        if event["kind"] == rundir.RESUMED_FROM:
+            self.step = max(0, event["step"])
+        split = event.get("split") or event.get("name")
+        if not split or not isinstance(event.get("values"), dict):
+            return
+        self.step = max(self.step, event["step"])
+        for name, value in event["values"].items():
+            self.values[name if name.startswith(f"{split}/") else f"{split}/{name}"] = value
+
+
+class SweepState:
+    """The states of all trials of a run directory."""
+
+    def __init__(self, run: rundir.RunDir) -> None:
+        self.run = run
+        self.trials: dict[str, TrialState] = {trial.name: TrialState(trial.name) for trial in run.trials()}
+        self._follower = RunFollower(run)
+
+    def poll(self) -> list[tuple[TrialState, News]]:
+        """Reads what is new and returns the trials concerned."""
+        changed = []
+        for trial, news in self._follower.poll():
+            state = self.trials.setdefault(trial.name, TrialState(trial.name))
+            state.take(news)
+            changed.append((state, news))
+        return changed
+
+    def counts(self) -> dict[str, int]:
+        """Returns how many trials have each status, those that occur."""
+        statuses = [state.status for state in self.trials.values()]
+        return {status: statuses.count(status) for status in rundir.STATUSES if status in statuses}
+
+    def ranking(self, *, evaluators: tuple[str, ...], asked: Ranking | None) -> Ranking | None:
+        """Returns the metric that tells the best trial so far."""
+        names = {name for state in self.trials.values() for name in state.values}
+        return asked or choose_ranking(names, evaluators=evaluators)
+
+    def ranked(self, ranking: Ranking | None) -> list[TrialState]:
+        """Returns the trials, best first; those without a value come last, by name."""
+        return sorted(self.trials.values(), key=lambda state: (*_badness(state, ranking), state.name))
+
+
+def _badness(state: TrialState, ranking: Ranking | None) -> tuple[bool, float]:
+    value = state.values.get(ranking.metric, math.nan) if ranking else math.nan
+    if math.isnan(value):
+        return True, 0.0
+    return False, -value if ranking is not None and ranking.mode == "max" else value

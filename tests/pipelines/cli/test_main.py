@@ -1,0 +1,91 @@
+"""The command line's own messages and exit statuses."""
+
+import subprocess
+import sys
+import time
+from importlib.metadata import version
+
+import click
+import pytest
+
+from kauldron_core.errors import ConfigError, RunFailed
+from pipelines.cli import main
+from pipelines.cli.app import COMMANDS
+from pipelines.cli.run import run
+
+
+def test_help_lists_every_command_with_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    out = capsys.readouterr().out
+    assert all(name in out for name in COMMANDS)
+    assert "kdr sweep pipelines/configs/digits.py" in out
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"kdr {version('kauldron-ray')}\n"
+
+
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        (["swep"], "error: kdr: unknown command 'swep'. Did you mean 'sweep'?"),
+        (["--verson"], "--version"),
+    ],
+)
+def test_an_unknown_word_is_one_line_with_the_closest(
+    argv: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(argv) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert expected in captured.err
+    assert captured.err.count("\n") == 1
+
+
+def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    captured = capsys.readouterr()
+    assert "Commands:" in captured.out + captured.err
+
+
+@pytest.mark.parametrize(
+    ("outcome", "status", "line"),
+    [
+        (ConfigError("cfg.a: wrong."), 2, "error: cfg.a: wrong."),
+        (click.UsageError("two\nlines"), 2, "error: two lines"),
+        (RunFailed("trial 3 failed"), 1, "error: trial 3 failed"),
+        (KeyboardInterrupt(), 130, "error: interrupted"),
+    ],
+)
+def test_what_goes_wrong_is_one_line_and_a_status(
+    outcome: BaseException, status: int, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @click.command()
+    def command() -> None:
+        raise outcome
+
+    assert run(command, [], program="kdr") == status
+    assert capsys.readouterr().err.lstrip("\n") == f"{line}\n"  # an empty line after the ^C of a terminal
+
+
+@pytest.mark.parametrize("status", [0, 1, 143])
+def test_a_command_returns_its_status(status: int) -> None:
+    assert run(click.Command("one", callback=lambda: status), [], program="kdr") == status
+
+
+def test_a_fault_of_ours_keeps_its_traceback() -> None:
+    with pytest.raises(ZeroDivisionError):
+        run(click.Command("one", callback=lambda: 1 // 0), [], program="kdr")
+
+
+@pytest.mark.process
+def test_help_is_there_at_once_and_loads_nothing_heavy() -> None:
+    code = (
+        "import sys; from pipelines.cli import main; main(['--help']);"
+        "heavy = {'jax', 'numpy', 'ray', 'mlflow', 'rich', 'ml_collections'} & set(sys.modules); sys.exit(bool(heavy))"
+    )
+    began = time.monotonic()
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+    # Far above what it takes (0.1 s), so that a busy machine does not matter; imports are what is checked.
+    assert time.monotonic() - began < 10

@@ -1,0 +1,72 @@
+"""Which values of a trial become points."""
+
+import math
+from typing import Any
+
+from pipelines.tracking.curves import Curves
+
+
+def metrics(step: int, time_ms: int = 0, **values: Any) -> dict[str, Any]:
+    return {"kind": "metrics", "split": "train", "step": step, "time_ms": time_ms, "values": values}
+
+
+def test_training_and_evaluation_share_one_step_axis_and_keep_their_times() -> None:
+    curves = Curves()
+    trained = curves.add_event({**metrics(100, 5), "values": {"losses/total": 0.5}})
+    evaluated = curves.add_evaluation(
+        "test", 100, {"status": "done", "finished_ms": 9, "values": {"metrics/accuracy": 0.9}}
+    )
+    assert trained == [("train/losses/total", 0.5, 5, 100)]
+    assert evaluated == [("test/metrics/accuracy", 0.9, 9, 100)]
+
+
+def test_l22_the_replay_after_a_rewind_is_left_out_and_marked() -> None:
+    curves = Curves()
+    first = [point for step in range(10, 130, 10) for point in curves.add_event(metrics(step, step, loss=1.0))]
+    curves.add_event({"kind": "resumed_from", "step": 100, "time_ms": 500})
+    again = [point for step in range(110, 150, 10) for point in curves.add_event(metrics(step, 500 + step, loss=1.0))]
+    assert [point.step for point in first + again] == list(range(10, 150, 10))
+    assert curves.tags["kdr.rewound"] == "to step 100"
+
+
+def test_points_that_mlflow_has_already_are_not_given_again() -> None:
+    curves = Curves({"train/loss": 20})
+    assert [curves.add_event(metrics(step, loss=1.0)) for step in (10, 20)] == [[], []]
+    assert [point.step for point in curves.add_event(metrics(30, loss=1.0))] == [30]
+
+
+def test_l06_an_infinity_is_nan_with_a_count() -> None:
+    curves = Curves()
+    points = curves.add_event(metrics(1, loss=math.inf)) + curves.add_event(metrics(2, loss=-math.inf))
+    assert all(math.isnan(point.value) for point in points)
+    assert curves.tags == {"kdr.infinite.train/loss": "2 points, the first inf at step 1"}
+
+
+def test_l06_the_count_is_the_same_after_a_restart() -> None:
+    curves = Curves({"train/loss": 2})
+    assert curves.add_event(metrics(1, loss=math.inf)) + curves.add_event(metrics(2, loss=math.inf)) == []
+    assert curves.tags == {"kdr.infinite.train/loss": "2 points, the first inf at step 1"}
+
+
+def test_l08_nan_is_a_point_and_what_is_no_number_is_not() -> None:
+    curves = Curves()
+    points = curves.add_event(metrics(1, good=1.0, nan=math.nan, none=None, text="high"))
+    assert {point.key for point in points} == {"train/good", "train/nan"}
+    assert curves.not_numbers == {"train/none", "train/text"}
+
+
+def test_a_repeated_evaluation_is_a_second_point_with_a_mark() -> None:
+    curves = Curves()
+    record = {"status": "done", "finished_ms": 1, "values": {"metrics/accuracy": 0.5}}
+    assert len(curves.add_evaluation("test", 100, record)) == 1
+    assert curves.add_evaluation("test", 100, record) == []
+    assert len(curves.add_evaluation("test", 100, {**record, "finished_ms": 2})) == 1
+    assert curves.tags == {"kdr.evaluated_again": "test at step 100"}
+
+
+def test_evaluations_may_finish_in_any_order() -> None:
+    curves = Curves()
+    record = {"status": "done", "finished_ms": 1, "values": {"metrics/accuracy": 0.5}}
+    points = [point for step in (500, 100) for point in curves.add_evaluation("test", step, record)]
+    assert [point.step for point in points] == [500, 100]
+    assert curves.add_evaluation("test", 300, {"status": "failed", "finished_ms": 1, "error": "no"}) == []
