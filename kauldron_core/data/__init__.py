@@ -1,5 +1,6 @@
 """Data: pipelines that yield batches of arrays and remember where they are."""
 
+from kauldron_core.data import py
 from kauldron_core.data.in_memory import InMemoryPipeline
 from kauldron_core.data.iterator import DataIterator
 from kauldron_core.data.pipeline import PADDING_MASK, Pipeline
@@ -9,4 +10,5 @@ __all__ = [
     "InMemoryPipeline",
     "PADDING_MASK",
     "Pipeline",
+    "py",
 ]

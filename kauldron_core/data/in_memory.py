@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import numpy as np
 
 from kauldron_core.data import trees
-from kauldron_core.data.order import Order, Sequential, Shuffled, require_seed
-from kauldron_core.data.random_access import Examples, RandomAccessPipeline
-from kauldron_core.data.schedule import split_epochs
+from kauldron_core.data.order import Order, Shuffled
+from kauldron_core.data.ordered import Records
 from kauldron_core.data.shared import Identity
-from kauldron_core.data.transforms.apply import Origin, transform_batch
-from kauldron_core.errors import ConfigError
+from kauldron_core.data.stored import StoredPipeline
 
 
 @dataclasses.dataclass(frozen=True)
-class InMemoryPipeline(RandomAccessPipeline):
+class InMemoryPipeline(StoredPipeline):
     """Pipeline over a tree of arrays.
 
     The order of epoch `e` is `numpy.random.Generator(Philox(key=seed).jumped(e)).shuffle`.
@@ -31,46 +28,34 @@ class InMemoryPipeline(RandomAccessPipeline):
 
     loader: Callable[[], Any]
 
-    def _data_key(self) -> Hashable:
+    def _source_key(self) -> Identity:
         return Identity(self.loader)
 
-    def _load(self) -> Any:
-        arrays = jax.tree.map(np.asarray, self.loader())
-        try:
-            trees.num_rows(arrays)
-        except ConfigError as error:
-            raise ConfigError(f"{self}: {error}") from None
-        return arrays
+    def _open_records(self) -> Records:
+        return ArrayRecords(self.loader())
 
-    def _examples(self) -> Examples:
-        return self._ordered_examples
-
-    @functools.cached_property
-    def _ordered_examples(self) -> Examples:
-        arrays = self._opened.get(self._load)
-        num_examples = trees.num_rows(arrays)
-        order = Shuffled(num_examples, require_seed(self.seed, str(self))) if self.shuffle else Sequential()
-        return _Rows(arrays, order, tuple(self.transforms), self.seed)
+    def _shuffled(self, num_examples: int, seed: int) -> Order:
+        return Shuffled(num_examples, seed)
 
 
-class _Rows:
-    """Rows of arrays in an order."""
+class ArrayRecords(Records):
+    """Records stored as the rows of a tree of arrays.
 
-    def __init__(self, arrays: Any, order: Order, transforms: tuple[Any, ...], seed: int | None):
-        self._arrays = arrays
-        self._order = order
-        self._transforms = transforms
-        self._seed = seed
-        self.num_examples = trees.num_rows(arrays)
+    Raises:
+      ConfigError: If the arrays differ in their number of rows.
+    """
 
-    def gather(self, positions: range) -> Any:
-        pieces = [
-            (epoch, self._order.records(epoch, offsets))
-            for epoch, offsets in split_epochs(positions, self.num_examples)
-        ]
-        rows = pieces[0][1] if len(pieces) == 1 else np.concatenate([rows for _, rows in pieces])
-        batch = trees.take_rows(self._arrays, rows)
-        if not self._transforms:
-            return batch
-        origins = [Origin(self._seed, epoch, int(row)) for epoch, rows in pieces for row in rows]
-        return transform_batch(self._transforms, batch, origins)
+    is_columnar = True
+
+    def __init__(self, arrays: Any):
+        self._arrays = jax.tree.map(np.asarray, arrays)
+        self._length = trees.num_rows(self._arrays)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def read(self, numbers: np.ndarray) -> list[Any]:
+        return trees.unstack(self.read_batch(numbers))
+
+    def read_batch(self, numbers: np.ndarray) -> Any:
+        return trees.take_rows(self._arrays, numbers)

@@ -6,6 +6,7 @@ Nothing is drawn while iterating, so the order after a restart is the order of a
 from __future__ import annotations
 
 import functools
+import hashlib
 from typing import Protocol
 
 import numpy as np
@@ -45,6 +46,33 @@ class Shuffled:
 
     def records(self, epoch: int, offsets: range) -> np.ndarray:
         return self._permutation(epoch)[offsets.start : offsets.stop : offsets.step]
+
+
+class IndexShuffled:
+    """A permutation an epoch that needs no memory: each position is mapped by a block cipher over the index range."""
+
+    def __init__(self, num_examples: int, seed: int):
+        # Grain takes 3 s to import; only who uses it should wait.
+        from grain import experimental
+
+        self._index_shuffle = experimental.index_shuffle
+        self._max_index = num_examples - 1
+        self._seed = seed
+
+    def records(self, epoch: int, offsets: range) -> np.ndarray:
+        seed = mixed_seed(self._seed, epoch)
+        shuffle = self._index_shuffle
+        return np.fromiter(
+            (shuffle(offset, max_index=self._max_index, seed=seed, rounds=4) for offset in offsets),
+            dtype=np.int64,
+            count=len(offsets),
+        )
+
+
+def mixed_seed(seed: int, *path: int | str) -> int:
+    """Returns a 32-bit seed for the part of `seed` that `path` names (an epoch, the name of a data set)."""
+    text = "/".join(str(part) for part in (seed, *path))
+    return int.from_bytes(hashlib.sha1(text.encode()).digest()[:4], "big")
 
 
 def require_seed(seed: int | None, owner: str) -> int:

@@ -12,6 +12,7 @@ import jax
 from kauldron_core.data.iterator import DataIterator
 from kauldron_core.data.schedule import Remainder, Schedule, remainder_mode
 from kauldron_core.data.shared import Shared
+from kauldron_core.data.transforms.apply import check_transforms
 from kauldron_core.errors import ConfigError
 
 PADDING_MASK = "padding_mask"
@@ -63,7 +64,9 @@ class Pipeline(abc.ABC):
         if (self.shard_index is None) != (self.shard_count is None):
             raise ConfigError(f"{self}: set both shard_index and shard_count, or neither.")
         for name in ("transforms", "batch_transforms"):
-            object.__setattr__(self, name, _as_tuple(getattr(self, name)))
+            object.__setattr__(self, name, as_tuple(getattr(self, name)))
+        check_transforms(self._record_transforms)
+        check_transforms(self._whole_batch_transforms, of_batches=True)
         self._share_data()
 
     def __str__(self) -> str:
@@ -98,7 +101,7 @@ class Pipeline(abc.ABC):
 
     def map(self, function: Any) -> Self:
         """Returns the same data with `function` applied to each batch; its iterators can be saved as before."""
-        return dataclasses.replace(self, batch_transforms=(*_as_tuple(self.batch_transforms), function))
+        return dataclasses.replace(self, batch_transforms=(*self._whole_batch_transforms, function))
 
     def device_put(self, sharding: Any) -> Self:
         """Returns the same data as global `jax.Array`s with the given sharding (one, or a tree of them)."""
@@ -113,6 +116,14 @@ class Pipeline(abc.ABC):
         return self if self.seed is not None else dataclasses.replace(self, seed=seed)
 
     # For subclasses.
+
+    @property
+    def _record_transforms(self) -> tuple[Any, ...]:
+        return as_tuple(self.transforms)
+
+    @property
+    def _whole_batch_transforms(self) -> tuple[Any, ...]:
+        return as_tuple(self.batch_transforms)
 
     def _data_key(self) -> Hashable | None:
         """Returns what the opened data depends on: pipelines with equal keys share it. None shares nothing."""
@@ -158,7 +169,8 @@ class Pipeline(abc.ABC):
         self._share_data()
 
 
-def _as_tuple(transforms: Sequence[Any] | Mapping[str, Any]) -> tuple[Any, ...]:
+def as_tuple(transforms: Sequence[Any] | Mapping[str, Any]) -> tuple[Any, ...]:
+    """Returns transforms as a tuple; in a dictionary they may have names, which an override can address."""
     return tuple(transforms.values() if isinstance(transforms, Mapping) else transforms)
 
 

@@ -16,7 +16,7 @@ from kauldron_core.data import trees
 from kauldron_core.data.iterator import DataIterator, ScheduledIterator
 from kauldron_core.data.pipeline import PADDING_MASK, Pipeline
 from kauldron_core.data.schedule import Schedule
-from kauldron_core.data.transforms.apply import apply_to_batch
+from kauldron_core.data.transforms.apply import transform_batch
 from kauldron_core.errors import ConfigError
 
 
@@ -51,7 +51,7 @@ class Batches:
         positions = self.schedule.positions(number)
         is_padded = self.schedule.remainder == "pad"
         batch = self._padded(positions) if is_padded else self._examples.gather(positions)
-        return apply_to_batch(self._transforms, batch)
+        return transform_batch(self._transforms, batch)
 
     def _padded(self, positions: range) -> dict[str, Any]:
         size = self.schedule.host_batch_size
@@ -107,7 +107,7 @@ class RandomAccessPipeline(Pipeline):
         """Returns the examples; opens the data if no variant of this pipeline has done so."""
 
     def __iter__(self) -> DataIterator:
-        batches = self._batches()
+        batches = self.batches()
         return ScheduledIterator(
             functools.partial(self._feed, batches),
             num_batches=batches.schedule.num_batches,
@@ -115,7 +115,7 @@ class RandomAccessPipeline(Pipeline):
         )
 
     def __len__(self) -> int:
-        num_batches = self._batches().schedule.num_batches
+        num_batches = self.batches().schedule.num_batches
         if num_batches is None:
             raise TypeError(f"{self} has num_epochs=None and no end. Set num_epochs, or use take(n).")
         return num_batches
@@ -126,7 +126,7 @@ class RandomAccessPipeline(Pipeline):
 
     @functools.cached_property
     def _element_spec(self) -> Any:
-        batches = self._batches()
+        batches = self.batches()
         schedule = batches.schedule
         rows = batches[0] if self.batch_transforms else self._one_example(schedule)
         return trees.spec_of(rows, schedule.batch_size)
@@ -136,9 +136,10 @@ class RandomAccessPipeline(Pipeline):
         example = self._examples().gather(range(1))
         return with_padding_mask(example, np.ones(1, bool)) if schedule.remainder == "pad" else example
 
-    def _batches(self) -> Batches:
+    def batches(self) -> Batches:
+        """Returns this host's batches by number; opens the data if no variant of this pipeline has done so."""
         examples = self._examples()
-        return Batches(examples, self._schedule(examples.num_examples), tuple(self.batch_transforms))
+        return Batches(examples, self._schedule(examples.num_examples), self._whole_batch_transforms)
 
     def _feed(self, batches: Batches, start: int) -> Iterator[Any]:
         """Yields the batches from number `start` on."""

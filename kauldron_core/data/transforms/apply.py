@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kauldron_core.data import trees
 from kauldron_core.data.order import require_seed
 from kauldron_core.errors import ConfigError
 
@@ -22,45 +21,72 @@ class Origin(NamedTuple):
     def generator(self, step: int) -> np.random.Generator:
         """Returns the random generator of transform number `step` for this example."""
         key = (require_seed(self.seed, "a random transform") % 2**64, self.record)
-        # Distinct counters of one key never overlap within 2**64 draws.
+        # The lower half of the counter is left to the draws; steps and epochs start 2**128 draws apart.
         return np.random.Generator(np.random.Philox(key=key, counter=(0, 0, step, self.epoch)))
 
 
-def apply(transform: Any, element: Any, origin: Origin, step: int) -> Any:
-    """Returns `element` after `transform`, which is number `step` of its pipeline."""
-    if hasattr(transform, "random_map"):
-        return transform.random_map(element, origin.generator(step))
-    if hasattr(transform, "map"):
-        return transform.map(element)
-    if callable(transform):
-        return transform(element)
-    raise ConfigError(f"{transform!r} is no transform: it has no map or random_map method and cannot be called.")
+def is_random(transform: Any) -> bool:
+    return hasattr(transform, "random_map")
+
+
+def is_filter(transform: Any) -> bool:
+    return hasattr(transform, "filter") and not hasattr(transform, "map")
+
+
+def check_transforms(transforms: Sequence[Any], *, of_batches: bool = False) -> None:
+    """Raises ConfigError if one of `transforms` is none, or cannot stand where it does.
+
+    Args:
+      transforms: What a user put into a pipeline.
+      of_batches: Whether they are applied to whole batches.
+    """
+    is_random_before = False
+    for transform in transforms:
+        if of_batches and (is_random(transform) or is_filter(transform)):
+            raise ConfigError(f"{transform!r} works on single examples: put it into transforms, not batch_transforms.")
+        if is_filter(transform) and is_random_before:
+            raise ConfigError(
+                f"{transform!r} stands after a random transform, so that what it keeps would differ between epochs. "
+                "Put it first."
+            )
+        if not (is_random(transform) or is_filter(transform) or hasattr(transform, "map") or callable(transform)):
+            raise ConfigError(
+                f"{transform!r} is no transform: it has no map, random_map or filter method and cannot be called."
+            )
+        is_random_before = is_random_before or is_random(transform)
 
 
 def transform_record(transforms: Sequence[Any], element: Any, origin: Origin) -> Any:
-    """Returns one example after all `transforms`."""
+    """Returns one example after all `transforms` but the filters, which were applied when the data was opened."""
     for step, transform in enumerate(transforms):
-        element = apply(transform, element, origin, step)
+        try:
+            if is_random(transform):
+                element = transform.random_map(element, origin.generator(step))
+            elif not is_filter(transform):
+                element = _mapped(transform, element)
+        except Exception as error:
+            error.add_note(f"in transform {step}, {transform!r}, of record {origin.record}")
+            raise
     return element
 
 
-def transform_batch(transforms: Sequence[Any], batch: Any, origins: Sequence[Origin]) -> Any:
-    """Returns a batch whose examples went through `transforms` one by one.
-
-    Transforms that say so (`is_batchable`) are applied to the whole batch, with the same outcome.
-    """
-    if all(getattr(transform, "is_batchable", False) for transform in transforms):
-        return apply_to_batch(transforms, batch)
-    records = trees.unstack(batch)
-    return trees.stack(
-        [transform_record(transforms, record, origin) for record, origin in zip(records, origins, strict=True)]
-    )
-
-
-def apply_to_batch(transforms: Sequence[Any], batch: Any) -> Any:
-    """Returns `batch` after `transforms`, each of which takes the whole of it."""
+def is_kept(transforms: Sequence[Any], element: Any) -> bool:
+    """Returns whether all filters among `transforms` (none of them random) keep `element`."""
     for transform in transforms:
-        if hasattr(transform, "random_map"):
-            raise ConfigError(f"{transform!r} is random and works on single examples: put it into transforms.")
-        batch = transform.map(batch) if hasattr(transform, "map") else transform(batch)
+        if not is_filter(transform):
+            element = _mapped(transform, element)
+        elif not transform.filter(element):
+            return False
+    return True
+
+
+def transform_batch(transforms: Sequence[Any], batch: Any) -> Any:
+    """Returns `batch` after `transforms`, each of which takes the whole of it; filters are skipped."""
+    for transform in transforms:
+        if not is_filter(transform):
+            batch = _mapped(transform, batch)
     return batch
+
+
+def _mapped(transform: Any, element: Any) -> Any:
+    return transform.map(element) if hasattr(transform, "map") else transform(element)

@@ -1,0 +1,103 @@
+"""Examples read from a store of records in an order, and transformed."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from kauldron_core.data import trees
+from kauldron_core.data.order import Order
+from kauldron_core.data.schedule import split_epochs
+from kauldron_core.data.transforms.apply import Origin, is_filter, is_kept, transform_batch, transform_record
+
+# Records read at a time when the data is filtered.
+_FILTER_CHUNK = 256
+
+
+class Records(abc.ABC):
+    """Records that can be read in any order."""
+
+    is_columnar = False
+    """Whether records are stored stacked, so that `read_batch` costs less than `read`."""
+
+    @abc.abstractmethod
+    def __len__(self) -> int: ...
+
+    @abc.abstractmethod
+    def read(self, numbers: np.ndarray) -> list[Any]:
+        """Returns the records with these numbers."""
+
+    def read_batch(self, numbers: np.ndarray) -> Any:
+        """Returns the records with these numbers, stacked."""
+        return trees.stack(self.read(numbers))
+
+
+def filter_prefix(transforms: Sequence[Any]) -> tuple[Any, ...]:
+    """Returns the transforms up to the last filter: what decides which records there are."""
+    filters = [step for step, transform in enumerate(transforms) if is_filter(transform)]
+    return tuple(transforms[: filters[-1] + 1]) if filters else ()
+
+
+def surviving_records(records: Records, transforms: Sequence[Any]) -> np.ndarray | None:
+    """Returns the numbers of the records that all filters keep, None if there are no filters.
+
+    The whole store is read once. In return the number of examples is known, so that filtered data too is shared among
+    hosts without loss and can be resumed at once.
+    """
+    prefix = filter_prefix(transforms)
+    if not prefix:
+        return None
+    kept = []
+    for start in range(0, len(records), _FILTER_CHUNK):
+        numbers = range(start, min(start + _FILTER_CHUNK, len(records)))
+        elements = records.read(np.array(numbers))
+        kept += [number for number, element in zip(numbers, elements, strict=True) if is_kept(prefix, element)]
+    return np.array(kept, dtype=np.int64)
+
+
+class OrderedExamples:
+    """The stream of a store's records: ordered, epoch after epoch, and transformed.
+
+    Args:
+      records: The store.
+      order: Which record comes when.
+      transforms: Steps applied to each.
+      seed: Seed of the random ones among them.
+      survivors: Numbers of the records that filters keep, None for all; `order` counts these only.
+    """
+
+    def __init__(
+        self,
+        records: Records,
+        order: Order,
+        *,
+        transforms: Sequence[Any] = (),
+        seed: int | None = None,
+        survivors: np.ndarray | None = None,
+    ):
+        self._records = records
+        self._order = order
+        self._transforms = transforms
+        self._seed = seed
+        self._survivors = survivors
+        self.num_examples = len(records) if survivors is None else len(survivors)
+        self._is_vectorized = records.is_columnar and all(
+            is_filter(transform) or getattr(transform, "is_batchable", False) for transform in transforms
+        )
+
+    def gather(self, positions: range) -> Any:
+        """Returns the examples at `positions` of the endless stream, stacked."""
+        pieces = [(epoch, self._numbers(epoch, part)) for epoch, part in split_epochs(positions, self.num_examples)]
+        numbers = pieces[0][1] if len(pieces) == 1 else np.concatenate([piece for _, piece in pieces])
+        if self._is_vectorized:
+            return transform_batch(self._transforms, self._records.read_batch(numbers))
+        origins = [Origin(self._seed, epoch, number) for epoch, piece in pieces for number in piece.tolist()]
+        elements = zip(self._records.read(numbers), origins, strict=True)
+        return trees.stack([transform_record(self._transforms, element, origin) for element, origin in elements])
+
+    def _numbers(self, epoch: int, offsets: range) -> np.ndarray:
+        numbers = self._order.records(epoch, offsets)
+        return numbers if self._survivors is None else self._survivors[numbers]

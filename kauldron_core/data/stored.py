@@ -1,0 +1,73 @@
+"""Pipelines over one store of records that has a length and can be read in any order."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import functools
+from collections.abc import Hashable
+from typing import NamedTuple
+
+import numpy as np
+
+from kauldron_core.data.order import Order, Sequential, require_seed
+from kauldron_core.data.ordered import OrderedExamples, Records, filter_prefix, surviving_records
+from kauldron_core.data.random_access import Examples, RandomAccessPipeline
+from kauldron_core.data.shared import Identity
+from kauldron_core.errors import ConfigError
+
+
+class _Opened(NamedTuple):
+    records: Records
+    survivors: np.ndarray | None
+
+    @property
+    def num_examples(self) -> int:
+        return len(self.records) if self.survivors is None else len(self.survivors)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StoredPipeline(RandomAccessPipeline):
+    """Base class of pipelines over one store. A subclass says how it is opened, and by what it is known."""
+
+    @abc.abstractmethod
+    def _open_records(self) -> Records:
+        """Opens the store. Called once for all variants of a pipeline."""
+
+    @abc.abstractmethod
+    def _source_key(self) -> Hashable:
+        """Returns what the opened store depends on."""
+
+    @abc.abstractmethod
+    def _shuffled(self, num_examples: int, seed: int) -> Order:
+        """Returns the shuffled order that suits the store."""
+
+    def _data_key(self) -> Hashable:
+        # Filters decide which records there are, which is found out when the data is opened.
+        return self._source_key(), *(Identity(transform) for transform in filter_prefix(self._record_transforms))
+
+    def _open(self) -> _Opened:
+        try:
+            records = self._open_records()
+        except ConfigError as error:
+            raise ConfigError(f"{self}: {error}") from None
+        return _Opened(records, surviving_records(records, self._record_transforms))
+
+    def _examples(self) -> Examples:
+        return self._ordered_examples
+
+    @functools.cached_property
+    def _ordered_examples(self) -> Examples:
+        opened = self._opened.get(self._open)
+        return OrderedExamples(
+            opened.records,
+            self._order(opened.num_examples),
+            transforms=self._record_transforms,
+            seed=self.seed,
+            survivors=opened.survivors,
+        )
+
+    def _order(self, num_examples: int) -> Order:
+        if not self.shuffle or not num_examples:
+            return Sequential()
+        return self._shuffled(num_examples, require_seed(self.seed, str(self)))
