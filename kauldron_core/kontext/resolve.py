@@ -30,7 +30,6 @@ def resolve_from_keyed_obj(context: Context, obj: Any, *, func: Callable[..., An
     """
     name = type(obj).__name__
     keypaths = {key: path for key, path in get_keypaths(obj).items() if path is not None}
-    _check_required(keypaths, name)
     if func is None and hasattr(type(obj), "__kontext_func__"):
         func = obj.__kontext_func__()
     if func is not None:
@@ -41,17 +40,23 @@ def resolve_from_keyed_obj(context: Context, obj: Any, *, func: Callable[..., An
 def resolve_from_keypaths(context: Context, keypaths: Mapping[str, Any], *, at: str = "") -> dict[str, Any]:
     """Returns `keypaths` with each path, also in dicts, lists and tuples, replaced by the value it leads to.
 
+    Names whose path is None are left out.
+
     Args:
       context: The tree to read from.
       keypaths: Paths by name.
       at: What the names belong to, for messages.
 
     Raises:
+      ValueError: When a required key is not set.
       PathLookupError: A KeyError that names every key with a path that leads nowhere.
     """
+    _check_required(keypaths, at or "context")
     missed: list[str] = []
     prefix = f"{at}." if at else ""
-    values = {key: _resolve(context, paths, f"{prefix}{key}", missed) for key, paths in keypaths.items()}
+    values = {
+        key: _resolve(context, paths, f"{prefix}{key}", missed) for key, paths in keypaths.items() if paths is not None
+    }
     if missed:
         raise PathLookupError("\n".join(missed))
     return values

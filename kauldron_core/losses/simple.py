@@ -1,0 +1,84 @@
+"""Losses that are values already, or differences of predictions and targets."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from kauldron_core import kontext
+from kauldron_core.losses.loss import Loss
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Value(Loss):
+    """Values that are a loss already, such as an auxiliary loss that the model returns."""
+
+    values: kontext.Key = kontext.REQUIRED
+
+    def get_values(self, values: Any) -> jax.Array:
+        return jnp.asarray(values)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AbsoluteValue(Loss):
+    """Absolute values, such as of weights that should become sparse."""
+
+    values: kontext.Key = kontext.REQUIRED
+
+    def get_values(self, values: Any) -> jax.Array:
+        return jnp.abs(values)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class L1(Loss):
+    """Absolute difference, element by element."""
+
+    preds: kontext.Key = kontext.REQUIRED
+    targets: kontext.Key = kontext.REQUIRED
+
+    def get_values(self, preds: Any, targets: Any) -> jax.Array:
+        return jnp.abs(difference(preds, targets))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class L2(Loss):
+    """Squared difference, element by element."""
+
+    preds: kontext.Key = kontext.REQUIRED
+    targets: kontext.Key = kontext.REQUIRED
+
+    def get_values(self, preds: Any, targets: Any) -> jax.Array:
+        return jnp.square(difference(preds, targets))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Huber(Loss):
+    """Half the squared difference up to `delta`, linear beyond.
+
+    Source: Huber, Robust Estimation of a Location Parameter (1964), equation for the function rho.
+    """
+
+    preds: kontext.Key = kontext.REQUIRED
+    targets: kontext.Key = kontext.REQUIRED
+    delta: float = 1.0
+
+    def get_values(self, preds: Any, targets: Any) -> jax.Array:
+        size = jnp.abs(difference(preds, targets))
+        inside = jnp.minimum(size, self.delta)
+        return 0.5 * inside**2 + self.delta * (size - inside)
+
+
+def difference(preds: Any, targets: Any) -> jax.Array:
+    """Returns `preds - targets`, at least in float32.
+
+    Raises:
+      ValueError: When the shapes differ: nothing is broadcast.
+    """
+    preds, targets = jnp.asarray(preds), jnp.asarray(targets)
+    if preds.shape != targets.shape:
+        raise ValueError(f"preds of shape {preds.shape} and targets of shape {targets.shape} have to be equal in shape")
+    dtype = jnp.promote_types(jnp.promote_types(preds.dtype, targets.dtype), jnp.float32)
+    return preds.astype(dtype) - targets.astype(dtype)
