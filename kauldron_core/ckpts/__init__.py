@@ -1,0 +1,20 @@
+"""Checkpoints: saved in the background, read back or refused, never half."""
+
+from kauldron_core.ckpts.background import SaveFailed
+from kauldron_core.ckpts.checkpointer import Checkpointer
+from kauldron_core.ckpts.layout import all_steps, is_committed, latest_step, step_path
+from kauldron_core.ckpts.mismatch import StateMismatch
+from kauldron_core.ckpts.reader import Checkpoint, DamagedCheckpoint, load
+
+__all__ = [
+    "Checkpoint",
+    "Checkpointer",
+    "DamagedCheckpoint",
+    "SaveFailed",
+    "StateMismatch",
+    "all_steps",
+    "is_committed",
+    "latest_step",
+    "load",
+    "step_path",
+]

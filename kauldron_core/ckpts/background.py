@@ -1,0 +1,77 @@
+"""Orbax's asynchronous checkpointer, with errors that name the step and news of what was committed."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from etils import epath
+
+from kauldron_core.ckpts import layout
+from kauldron_core.errors import RunFailed
+
+
+class SaveFailed(RunFailed):
+    """A checkpoint could not be written."""
+
+
+class BackgroundSaver:
+    """Writes one checkpoint at a time, in threads."""
+
+    def __init__(self):
+        # Takes seconds to import, and only who reads or writes a checkpoint needs it.
+        import orbax.checkpoint as ocp
+
+        self._args = ocp.args
+        self._running: epath.Path | None = None
+        # Filled by Orbax's thread, emptied by ours.
+        self._committed: collections.deque[int] = collections.deque()
+        options = ocp.AsyncOptions(post_finalization_callback=self._on_commit)
+        self._checkpointer = ocp.AsyncCheckpointer(ocp.CompositeCheckpointHandler(), async_options=options)
+
+    def start(self, path: epath.Path, *, state: Any, data_state: Any, metadata: dict[str, Any]) -> None:
+        """Starts to write `path`; returns once `state` is copied. Nothing may be running."""
+        arguments = self._args.Composite(
+            **{
+                layout.STATE: self._args.PyTreeSave(state),
+                layout.DATA: self._args.JsonSave({"iterator": data_state}),
+                layout.METADATA: self._args.JsonSave(metadata),
+            }
+        )
+        self._running = path
+        with self._naming_checkpoint():
+            self._checkpointer.save(path, args=arguments)
+
+    def take_finished(self) -> tuple[int, ...]:
+        """Returns the steps that were committed since the last call."""
+        with self._naming_checkpoint():
+            self._checkpointer.check_for_errors()
+        finished = [self._committed.popleft() for _ in range(len(self._committed))]
+        return tuple(finished)
+
+    def wait(self) -> None:
+        """Waits for the running save."""
+        with self._naming_checkpoint():
+            self._checkpointer.wait_until_finished()
+
+    def close(self) -> None:
+        """Waits for the running save and ends the threads."""
+        try:
+            self.wait()
+        finally:
+            self._checkpointer.close()
+
+    def _on_commit(self) -> None:
+        if self._running is not None:
+            self._committed.append(int(self._running.name.removeprefix("ckpt_")))
+
+    @contextlib.contextmanager
+    def _naming_checkpoint(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            # Orbax passes on whatever its storage layer met.
+            cause = (str(error) or type(error).__name__).splitlines()[0]
+            raise SaveFailed(f"{self._running}: the checkpoint could not be saved: {cause[:300]}") from error

@@ -1,0 +1,52 @@
+"""Compares what a checkpoint holds with what a model needs, before anything is read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+
+from kauldron_core.errors import ConfigError
+
+_MAX_LINES = 12
+
+
+class StateMismatch(ConfigError):
+    """The checkpoint was written by another model or optimizer than the config describes."""
+
+
+def describe(state: Any) -> dict[str, str]:
+    """Returns `float32[64,10]` and the like for each array of `state`, by its path."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(state)
+    return {jax.tree_util.keystr(path, simple=True, separator="."): _spec(leaf) for path, leaf in leaves}
+
+
+def check(saved: Mapping[str, str], template: Any, *, place: str) -> None:
+    """Raises unless `template` has the same arrays as the checkpoint, of the same shapes and types.
+
+    Args:
+      saved: What the checkpoint says that it holds, from `describe`.
+      template: The state as the config describes it.
+      place: The checkpoint's path.
+
+    Raises:
+      StateMismatch: With one entry for each array that differs.
+    """
+    wanted = describe(template)
+    differences = [f"{path}: not in the checkpoint" for path in wanted if path not in saved]
+    differences += [f"{path}: only in the checkpoint" for path in saved if path not in wanted]
+    differences += [
+        f"{path}: {saved[path]} in the checkpoint, {spec} in the config"
+        for path, spec in wanted.items()
+        if path in saved and saved[path] != spec
+    ]
+    if differences:
+        more = f"; and {len(differences) - _MAX_LINES} more" if len(differences) > _MAX_LINES else ""
+        raise StateMismatch(f"{place}: does not fit the config: {'; '.join(differences[:_MAX_LINES])}{more}.")
+
+
+def _spec(leaf: Any) -> str:
+    dtype = jax.dtypes.result_type(leaf) if not hasattr(leaf, "dtype") else leaf.dtype
+    shape = getattr(leaf, "shape", ())
+    return f"{dtype}[{','.join(map(str, shape))}]"

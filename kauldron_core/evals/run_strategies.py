@@ -1,0 +1,108 @@
+"""When an evaluator runs: at steps inside training, or on checkpoints outside of it."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+from kauldron_core.errors import ConfigError
+
+
+class RunStrategy(abc.ABC):
+    """Says at which steps an evaluation is due."""
+
+    is_standalone: ClassVar[bool] = False
+
+    def should_run(self, step: int, is_last: bool) -> bool:
+        """Returns whether to evaluate inside training after `step` updates.
+
+        Args:
+          step: Updates made, 0 before the first one.
+          is_last: Whether training ends here.
+        """
+        return False
+
+    def due_steps(self, checkpoint_steps: Iterable[int], is_final: bool) -> list[int]:
+        """Returns the checkpoints to evaluate outside of training, oldest first.
+
+        Args:
+          checkpoint_steps: Steps of the committed checkpoints.
+          is_final: Whether training has ended, so that no checkpoint will follow.
+        """
+        return []
+
+
+@dataclasses.dataclass(frozen=True)
+class EveryNSteps(RunStrategy):
+    """Inside training: at the multiples of `n`, step 0 among them, and at the last step.
+
+    Attributes:
+      n: Interval in steps.
+      skip_first: Leave out step 0, the untrained model.
+    """
+
+    n: int
+    skip_first: bool = False
+
+    def __post_init__(self):
+        if self.n < 1:
+            raise ConfigError(f"EveryNSteps: n must be at least 1, not {self.n}.")
+
+    def should_run(self, step: int, is_last: bool) -> bool:
+        if step == 0:
+            return not self.skip_first
+        return is_last or step % self.n == 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Once(RunStrategy):
+    """Inside training: at step `n` only."""
+
+    n: int
+
+    def should_run(self, step: int, is_last: bool) -> bool:
+        return step == self.n
+
+
+@dataclasses.dataclass(frozen=True)
+class Final(RunStrategy):
+    """Inside training: at the last step only."""
+
+    def should_run(self, step: int, is_last: bool) -> bool:
+        return is_last
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Standalone(RunStrategy):
+    is_standalone: ClassVar[bool] = True
+
+    job_group: str = "eval"
+    resources: Mapping[str, Any] | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StandaloneEveryCheckpoint(_Standalone):
+    """Outside of training: each checkpoint, as it lands or later.
+
+    Attributes:
+      job_group: Evaluators of one group share their processes.
+      resources: What such a process owns; None lets the driver choose.
+    """
+
+    def due_steps(self, checkpoint_steps: Iterable[int], is_final: bool) -> list[int]:
+        return sorted(checkpoint_steps)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StandaloneLastCheckpoint(_Standalone):
+    """Outside of training: the last checkpoint, once training has ended.
+
+    Attributes:
+      job_group: Evaluators of one group share their processes.
+      resources: What such a process owns; None lets the driver choose.
+    """
+
+    def due_steps(self, checkpoint_steps: Iterable[int], is_final: bool) -> list[int]:
+        return sorted(checkpoint_steps)[-1:] if is_final else []

@@ -1,0 +1,20 @@
+"""What training and evaluation share: the state, the context, random streams, the forward pass, auxiliary outputs."""
+
+from kauldron_core.forward.auxiliaries import AuxiliariesState, collect_metrics, padding_mask_of
+from kauldron_core.forward.context import Context
+from kauldron_core.forward.model import ForwardPass, reads
+from kauldron_core.forward.rngs import RngStream, RngStreams
+from kauldron_core.forward.state import Health, TrainState
+
+__all__ = [
+    "AuxiliariesState",
+    "Context",
+    "ForwardPass",
+    "Health",
+    "RngStream",
+    "RngStreams",
+    "TrainState",
+    "collect_metrics",
+    "padding_mask_of",
+    "reads",
+]

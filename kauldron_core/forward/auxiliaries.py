@@ -1,0 +1,83 @@
+"""Losses and metrics of a step, as states that merge across steps, batches and hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping
+from typing import Any
+
+import flax.struct
+import numpy as np
+
+from kauldron_core import metrics as metrics_lib
+from kauldron_core.data import PADDING_MASK
+from kauldron_core.forward.context import Context
+
+
+@flax.struct.dataclass
+class AuxiliariesState:
+    """The states of every loss and metric over the examples seen.
+
+    Attributes:
+      loss_states: State of each loss by name.
+      metric_states: State of each metric by name.
+    """
+
+    loss_states: Mapping[str, Any] = flax.struct.field(default_factory=dict)
+    metric_states: Mapping[str, Any] = flax.struct.field(default_factory=dict)
+
+    def merge(self, other: AuxiliariesState) -> AuxiliariesState:
+        """Returns the states over the examples of both. A name that one side lacks is taken from the other."""
+        return AuxiliariesState(
+            loss_states=_merge(self.loss_states, other.loss_states),
+            metric_states=_merge(self.metric_states, other.metric_states),
+        )
+
+    def to_host(self) -> AuxiliariesState:
+        """Returns the same states with NumPy leaves of full width, in which counts stay exact. Waits for the device."""
+        return metrics_lib.to_host(self)
+
+    def without(self, *, losses: Container[str] = (), metrics: Container[str] = ()) -> AuxiliariesState:
+        """Returns the states but for those named."""
+        return AuxiliariesState(
+            loss_states={name: state for name, state in self.loss_states.items() if name not in losses},
+            metric_states={name: state for name, state in self.metric_states.items() if name not in metrics},
+        )
+
+    def compute(self) -> dict[str, Any]:
+        """Returns `losses/total`, `losses/<name>` and `metrics/<name>`. Outside jit."""
+        losses = {name: state.compute() for name, state in self.loss_states.items()}
+        values = {f"losses/{name}": value for name, value in losses.items()}
+        if losses:
+            # The mean is linear: over merged states the sum of means is the mean of the sums.
+            values = {"losses/total": sum(losses.values()), **values}
+        return values | {f"metrics/{name}": state.compute() for name, state in self.metric_states.items()}
+
+    def scalars(self) -> dict[str, float]:
+        """Returns what `compute` gives as numbers: a metric of several values as `metrics/<name>/<part>`."""
+        return dict(_scalars(self.compute()))
+
+
+def collect_metrics(metrics: Mapping[str, Any], context: Context, *, padding_mask: Any = None) -> dict[str, Any]:
+    """Returns the state of each metric over the batch of `context`. Traced."""
+    return {
+        name: metric.get_state_from_context(context, padding_mask=padding_mask if metric.takes_mask else None)
+        for name, metric in metrics.items()
+    }
+
+
+def padding_mask_of(batch: Any) -> Any:
+    """Returns the bool[B] mask that tells examples from padding, or None for a batch that was not padded."""
+    return batch.get(PADDING_MASK) if isinstance(batch, Mapping) else None
+
+
+def _merge(left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, Any]:
+    both = {name: left[name].merge(right[name]) for name in left if name in right}
+    return {**left, **right, **both}
+
+
+def _scalars(values: Any, prefix: str = "") -> Iterator[tuple[str, float]]:
+    if isinstance(values, Mapping):
+        for name, value in values.items():
+            yield from _scalars(value, f"{prefix}/{name}" if prefix else str(name))
+    elif np.ndim(values) == 0 and np.issubdtype(np.asarray(values).dtype, np.number):
+        yield prefix, float(values)

@@ -1,0 +1,75 @@
+"""The forward pass of a Flax linen module whose `Key` fields say where its arguments are."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import flax.linen as nn
+import jax
+
+from kauldron_core import kontext
+from kauldron_core.forward.context import Context
+from kauldron_core.forward.rngs import RngStreams
+from kauldron_core.modules import set_train_property
+
+_INTERMEDIATES = "intermediates"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ForwardPass:
+    """A model with its random streams, and with those who read what it computed.
+
+    Attributes:
+      model: The module.
+      rng_streams: Its random streams.
+      readers: Losses and metrics; inner outputs are recorded only if a key of one of them asks for it.
+    """
+
+    model: nn.Module
+    rng_streams: RngStreams
+    readers: Sequence[Any] = ()
+
+    def init(self, batch: Any) -> tuple[Any, dict[str, Any]]:
+        """Returns new parameters and the other collections of the model. Traceable; only shapes of `batch` count."""
+        with set_train_property(True):
+            variables = self.model.init(self.rng_streams.init_rngs(), **self._arguments(Context(step=0, batch=batch)))
+        collections = {name: value for name, value in variables.items() if name not in ("params", _INTERMEDIATES)}
+        return variables.get("params", {}), collections
+
+    def train(self, context: Context) -> Context:
+        """Returns `context` with `preds`, `interms` and the updated `collections` of a training step. Traced."""
+        rngs = self.rng_streams.train_rngs(context.step)
+        return self._apply(context, rngs=rngs, is_training=True, mutable=list(context.collections))
+
+    def evaluate(self, context: Context) -> Context:
+        """Returns `context` with `preds` and `interms`; nothing of the model changes. Traced."""
+        rngs = self.rng_streams.eval_rngs(context.step)
+        return self._apply(context, rngs=rngs, is_training=False, mutable=[])
+
+    def _apply(self, context: Context, *, rngs: dict[str, Any], is_training: bool, mutable: list[str]) -> Context:
+        records = any(reads(reader, "interms") for reader in self.readers)
+        with set_train_property(is_training):
+            preds, changed = self.model.apply(
+                {"params": context.params, **context.collections},
+                **self._arguments(context),
+                rngs=rngs,
+                mutable=[*mutable, _INTERMEDIATES] if records else mutable,
+                capture_intermediates=records,
+            )
+        changed = dict(changed)
+        interms = changed.pop(_INTERMEDIATES, None)
+        return context.replace(preds=preds, interms=interms, collections={**context.collections, **changed})
+
+    def _arguments(self, context: Context) -> dict[str, Any]:
+        return kontext.resolve_from_keyed_obj(context, self.model, func=self.model.__call__)
+
+
+def reads(reader: Any, field: str) -> bool:
+    """Returns whether a key of `reader`, a loss or metric or model, starts at `field` of the context."""
+    for key in jax.tree.leaves(kontext.get_keypaths(reader)):
+        text = str(key).strip()
+        if text == field or text.startswith((f"{field}.", f"{field}[")):
+            return True
+    return False

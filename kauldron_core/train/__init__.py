@@ -1,0 +1,37 @@
+"""Training: the trainer, its step, its loop, and what it tells."""
+
+from kauldron_core.forward import AuxiliariesState, Context, RngStream, RngStreams, TrainState
+from kauldron_core.train.continuous import continuous_eval
+from kauldron_core.train.events import Done, Evaluated, Event, Logged, Saved
+from kauldron_core.train.load import best_step, load_run, load_trial
+from kauldron_core.train.loop import iter_train
+from kauldron_core.train.program import Outputs, StepReport
+from kauldron_core.train.trainer import Trainer
+from kauldron_core.train.trainstep import TrainStep
+from kauldron_core.train.writer import EventLog, EventsWriter, NoWriter, Writer
+
+__all__ = [
+    "AuxiliariesState",
+    "Context",
+    "Done",
+    "Evaluated",
+    "Event",
+    "EventLog",
+    "EventsWriter",
+    "Logged",
+    "NoWriter",
+    "Outputs",
+    "RngStream",
+    "RngStreams",
+    "Saved",
+    "StepReport",
+    "TrainState",
+    "TrainStep",
+    "Trainer",
+    "Writer",
+    "best_step",
+    "continuous_eval",
+    "iter_train",
+    "load_run",
+    "load_trial",
+]

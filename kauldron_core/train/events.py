@@ -1,0 +1,68 @@
+"""What `iter_train` tells while it runs."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+Status = Literal["done", "preempted", "diverged"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Logged:
+    """Training metrics of one step.
+
+    Attributes:
+      step: Number of updates made, counted after this one (1..N).
+      split: `train`.
+      values: `losses/total`, `metrics/accuracy`, `schedules/learning_rate`, `perf/steps_per_s`.
+    """
+
+    step: int
+    split: str
+    values: dict[str, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluated:
+    """One finished evaluation inside training.
+
+    Attributes:
+      step: Step of the state that was evaluated (0..N).
+      name: Name of the evaluator.
+      values: `losses/total`, `metrics/accuracy`.
+      num_examples: Examples counted.
+      seconds: How long it took.
+    """
+
+    step: int
+    name: str
+    values: dict[str, float]
+    num_examples: int
+    seconds: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Saved:
+    """A checkpoint is on disk, complete."""
+
+    step: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Done:
+    """Training ended; the last event.
+
+    Attributes:
+      step: Step of the state it ended with.
+      status: `done`: all steps were made. `preempted`: it was asked to stop, and saved. `diverged`: a loss or the
+        state was not finite, and nothing was saved since.
+      reason: One line for a person; empty when done.
+    """
+
+    step: int
+    status: Status
+    reason: str = ""
+
+
+Event = Logged | Evaluated | Saved | Done

@@ -1,0 +1,152 @@
+"""The traced part of training: how one batch changes the state. A function of parts, which knows no trainer."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NamedTuple
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+import optax
+
+from kauldron_core import losses as losses_lib
+from kauldron_core.forward import (
+    AuxiliariesState,
+    Context,
+    ForwardPass,
+    Health,
+    RngStreams,
+    TrainState,
+    collect_metrics,
+    padding_mask_of,
+)
+
+OnNonfinite = Literal["stop", "skip", "ignore"]
+
+
+class Outputs(NamedTuple):
+    """What a step computes besides the new state. Each choice is a program of its own, so what is off costs nothing."""
+
+    losses: bool = False
+    metrics: bool = False
+
+    def __bool__(self) -> bool:
+        return self.losses or self.metrics
+
+
+@flax.struct.dataclass
+class StepReport:
+    """What a step tells.
+
+    Attributes:
+      aux: States of losses and metrics over this batch.
+      schedules: Value of each schedule in this step.
+      health: Whether all was finite up to and including this step.
+    """
+
+    aux: AuxiliariesState
+    schedules: dict[str, jax.Array]
+    health: Health
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Program:
+    """The parts of an experiment that its step reads.
+
+    Attributes:
+      model: The module.
+      optimizer: What turns gradients into updates.
+      losses: Losses by name; their weighted sum is minimised.
+      metrics: Metrics by name.
+      rng_streams: Random streams of the model.
+      schedules: Functions of the step whose values are logged.
+      on_nonfinite: What happens after a step with a non-finite loss.
+    """
+
+    model: Any
+    optimizer: optax.GradientTransformation
+    losses: Mapping[str, Any]
+    metrics: Mapping[str, Any]
+    rng_streams: RngStreams
+    schedules: Mapping[str, Callable[[Any], Any]]
+    on_nonfinite: OnNonfinite = "stop"
+
+    def forward(self, *, with_metrics: bool) -> ForwardPass:
+        """Returns the forward pass; without metrics it records no inner outputs for them."""
+        readers = (*self.losses.values(), *(self.metrics.values() if with_metrics else ()))
+        return ForwardPass(self.model, self.rng_streams, readers)
+
+
+def init_state(program: Program, batch: Any) -> TrainState:
+    """Returns the state before the first step. Traceable; only shapes of `batch` count."""
+    params, collections = program.forward(with_metrics=False).init(batch)
+    return TrainState.create(params=params, collections=collections, opt_state=program.optimizer.init(params))
+
+
+def update(program: Program, state: TrainState, batch: Any, outputs: Outputs) -> tuple[TrainState, StepReport | None]:
+    """Returns the state after one update, and what the step tells if anything is asked for. Traced."""
+    mask = padding_mask_of(batch)
+    context = Context(step=state.step, batch=batch, params=state.params, collections=state.collections)
+    context = _differentiate(program, context, mask, outputs)
+    updates, opt_state = optax.with_extra_args_support(program.optimizer).update(
+        context.grads, state.opt_state, state.params, value=context.loss_total
+    )
+    context = context.replace(updates=updates, opt_state=opt_state)
+    new_state = state.replace(
+        step=state.step + 1,
+        params=optax.apply_updates(state.params, updates),
+        collections=context.collections,
+        opt_state=opt_state,
+    )
+    new_state = _watch(program, state, new_state, context)
+    if not outputs:
+        return new_state, None
+    metric_states = collect_metrics(program.metrics, context, padding_mask=mask) if outputs.metrics else {}
+    return new_state, StepReport(
+        aux=AuxiliariesState(
+            loss_states=context.loss_states if outputs.losses else {},
+            metric_states=metric_states,
+        ),
+        schedules={name: jnp.asarray(schedule(state.step)) for name, schedule in program.schedules.items()},
+        health=new_state.health,
+    )
+
+
+def _differentiate(program: Program, context: Context, mask: Any, outputs: Outputs) -> Context:
+    """Returns `context` with everything that forward and backward pass compute."""
+    forward = program.forward(with_metrics=outputs.metrics)
+
+    def loss(params: Any) -> tuple[jax.Array, Context]:
+        after = forward.train(context.replace(params=params))
+        total, states = losses_lib.compute_losses(program.losses, after, mask)
+        return total, after.replace(loss_total=total, loss_states=states)
+
+    (_, after), grads = jax.value_and_grad(loss, has_aux=True)(context.params)
+    return after.replace(params=context.params, grads=grads)
+
+
+def _watch(program: Program, old: TrainState, new: TrainState, context: Context) -> TrainState:
+    """Returns `new` with its health, or `old` but for the step where a bad update is to be skipped."""
+    if program.on_nonfinite == "ignore":
+        return new
+    are_good = jnp.stack([jnp.isfinite(state.compute()) for _, state in sorted(context.loss_states.items())])
+    is_good = jnp.all(are_good)
+    bad_loss = jnp.where(is_good, -1, jnp.argmin(are_good)).astype(jnp.int32)
+    if program.on_nonfinite == "skip":
+        # A step that goes on must look at the gradients too; one that stops finds them in the state before a save.
+        is_good &= all_finite(context.grads)
+        kept = jax.tree.map(lambda a, b: jnp.where(is_good, a, b), _learned(new), _learned(old))
+        new = new.replace(params=kept[0], collections=kept[1], opt_state=kept[2])
+    return new.replace(health=old.health.after(new.step, is_good=is_good, bad_loss=bad_loss))
+
+
+def all_finite(tree: Any) -> jax.Array:
+    """Returns whether every float in `tree` is finite. Traced."""
+    flags = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
+    return jnp.all(jnp.stack(flags)) if flags else jnp.bool_(True)
+
+
+def _learned(state: TrainState) -> tuple[Any, Any, Any]:
+    return state.params, state.collections, state.opt_state

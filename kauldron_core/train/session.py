@@ -1,0 +1,201 @@
+"""What a training process holds open while it trains, and what it does between two steps."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+from collections.abc import Iterable, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import jax
+import jax.numpy as jnp
+
+from kauldron_core import rundir
+from kauldron_core.errors import ConfigError
+from kauldron_core.evals import EvaluationStopped, Evaluator
+from kauldron_core.forward import TrainState
+from kauldron_core.train import writer as writer_lib
+from kauldron_core.train.events import Done, Evaluated, Event, Saved
+from kauldron_core.train.interrupts import StopRequest
+from kauldron_core.train.program import Outputs, StepReport, all_finite
+from kauldron_core.train.reports import Diverged, LateReports
+
+if TYPE_CHECKING:
+    from kauldron_core.train.trainer import Trainer
+
+
+class Session:
+    """The open parts of one `iter_train`: data iterator, event log, checkpointer."""
+
+    def __init__(self, trainer: Trainer, request: StopRequest):
+        self.last_step = trainer.last_step
+        self._trainer = trainer
+        self._request = request
+        self._inline = [evaluator for evaluator in trainer.evals.values() if not evaluator.run.is_standalone]
+        self._reports = LateReports(sorted(trainer.train_losses), on_nonfinite=trainer.on_nonfinite)
+        self._checkpointer = None if trainer.workdir is None else trainer.checkpointer
+        self._saved_step = 0
+        self._evaluated_before: set[tuple[str, int]] = set()
+        self._evaluation_was_cut = False
+
+    def __enter__(self) -> Self:
+        with contextlib.ExitStack() as opened:
+            self._data = iter(self._trainer.train_ds)
+            opened.callback(_close, self._data)
+            self._log = self._trainer.writer.open()
+            opened.callback(_close, self._log)
+            opened.callback(_close, self._checkpointer)
+            self._opened = opened.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._opened.close()
+
+    def restore_or_init(self) -> tuple[TrainState, int]:
+        """Returns the newest state and its step; a new one where there is no checkpoint."""
+        step = 0
+        if self._checkpointer is not None and self._checkpointer.latest_step is not None:
+            found = self._checkpointer.load(self._trainer.state_specs)
+            for damaged in found.damaged_steps:
+                self._checkpointer.set_aside(damaged)
+            self._data.set_state(found.data_state)
+            state, step = found.state, found.step
+        else:
+            state = self._trainer.init_state()
+        self._saved_step = step
+        if self._log is not None and (step or self._log.attempt > 1):
+            # -1: what an earlier attempt did before its first checkpoint happens again, step 0 included.
+            self._log.append(rundir.RESUMED_FROM, step or -1)
+        if step and self._inline:
+            self._evaluated_before = _evaluations(self._trainer.workdir)
+        return state, step
+
+    def next_batch(self) -> Any:
+        """Returns the next batch.
+
+        Raises:
+          ConfigError: If there is none.
+        """
+        try:
+            return next(self._data)
+        except StopIteration:
+            raise ConfigError(
+                f"train_ds: the data ended before the {self.last_step} steps that were asked for (num_train_steps). "
+                "Give it more epochs, or ask for fewer steps."
+            ) from None
+
+    def outputs_at(self, step: int) -> Outputs:
+        """Returns what the update that leads to `step` computes besides the state."""
+        return self._trainer.outputs_at(step, last_step=self.last_step)
+
+    def log(self, step: int, report: StepReport | None) -> Iterator[Event]:
+        """Takes the report of a step, and yields what has become known meanwhile. Never waits for this step."""
+        if report is not None:
+            yield from self._recorded(self._reports.flush())
+            self._reports.put(step, report)
+        elif self._reports.is_ready():
+            yield from self._recorded(self._reports.flush())
+        yield from self._commits()
+
+    def is_due(self, step: int) -> bool:
+        """Returns whether anything is to be done after `step` but going on."""
+        return self._is_save_due(step) or any(self._is_evaluation_due(evaluator, step) for evaluator in self._inline)
+
+    def evaluate(self, state: TrainState, step: int) -> Iterator[Event]:
+        """Runs the evaluators that are due at `step` and have not run there."""
+        due = [evaluator for evaluator in self._inline if self._is_evaluation_due(evaluator, step)]
+        if due:
+            yield from self._recorded(self._reports.flush())
+        for evaluator in due:
+            try:
+                result = evaluator.evaluate(state, stop=self._request.event)
+            except EvaluationStopped:
+                self._evaluation_was_cut = True
+                return
+            self._reports.exclude(result.seconds)
+            yield from self._recorded(
+                [
+                    Evaluated(
+                        step=step,
+                        name=evaluator.name,
+                        values=result.values,
+                        num_examples=result.num_examples,
+                        seconds=result.seconds,
+                    )
+                ]
+            )
+
+    def save(self, state: TrainState, step: int) -> Iterator[Event]:
+        """Starts to save, if a checkpoint is due at `step`."""
+        if self._is_save_due(step):
+            yield from self._save(state, step)
+
+    def finish(self, state: TrainState, step: int) -> Iterator[Event]:
+        """Saves what is not saved yet, waits until it is on disk, and says how training ended."""
+        yield from self._recorded(self._reports.flush())
+        yield from self._save(state, step)
+        if self._checkpointer is not None:
+            self._checkpointer.wait()
+        yield from self._commits()
+        if step < self.last_step or self._evaluation_was_cut:
+            yield from self._recorded([Done(step=step, status="preempted", reason=str(self._request))])
+        else:
+            surplus = f"{self.last_step} steps were asked for, {step} are done already" if step > self.last_step else ""
+            yield from self._recorded([Done(step=step, status="done", reason=surplus)])
+
+    def give_up(self, step: int, diverged: Diverged) -> Iterator[Event]:
+        """Ends training with the last good checkpoint standing."""
+        if self._checkpointer is not None:
+            self._checkpointer.wait()
+        yield from self._commits()
+        yield from self._recorded([Done(step=step, status="diverged", reason=str(diverged))])
+
+    def _is_evaluation_due(self, evaluator: Evaluator, step: int) -> bool:
+        is_due = evaluator.run.should_run(step, step >= self.last_step)
+        return is_due and (evaluator.name, step) not in self._evaluated_before
+
+    def _is_save_due(self, step: int) -> bool:
+        return self._checkpointer is not None and (step == self.last_step or self._checkpointer.should_save(step))
+
+    def _save(self, state: TrainState, step: int) -> Iterator[Event]:
+        if self._checkpointer is None or step <= self._saved_step:
+            return
+        # First on record, then saved: a run that resumes here will not make these steps again.
+        yield from self._recorded(self._reports.flush())
+        if self._trainer.on_nonfinite != "ignore" and not _is_sound(state):
+            raise Diverged(f"the state was not finite after step {step}")
+        self._checkpointer.save(state, self._data.get_state(), step=step)
+        self._saved_step = step
+        yield from self._commits()
+
+    def _commits(self) -> Iterator[Event]:
+        if self._checkpointer is not None:
+            yield from self._recorded(Saved(step) for step in self._checkpointer.finished())
+
+    def _recorded(self, events: Iterable[Event]) -> Iterator[Event]:
+        for event in events:
+            if self._log is not None:
+                writer_lib.append(self._log, event)
+            yield event
+
+
+@jax.jit
+def _is_sound(state: TrainState) -> jax.Array:
+    """Returns whether `state` may be saved. Optimizers keep infinities on purpose (a best value so far), never NaN."""
+    learned = all_finite((state.params, state.collections))
+    floats = [leaf for leaf in jax.tree.leaves(state.opt_state) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
+    return learned & ~jnp.any(jnp.array([jnp.any(jnp.isnan(leaf)) for leaf in floats], bool))
+
+
+def _evaluations(workdir: str | os.PathLike[str]) -> set[tuple[str, int]]:
+    events = rundir.read_events(pathlib.Path(workdir) / "events")
+    return {(event["split"], event["step"]) for event in events if event["kind"] == "evaluated"}
+
+
+def _close(part: Any) -> None:
+    if hasattr(part, "close"):
+        part.close()

@@ -1,0 +1,190 @@
+"""`Trainer`: one experiment, described by its parts."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import threading
+from collections.abc import Callable, Generator, Iterable, Mapping
+from typing import Any, get_args
+
+import optax
+
+from kauldron_core.ckpts import Checkpointer
+from kauldron_core.errors import ConfigError, unknown_name
+from kauldron_core.evals import Evaluator, usable_in_evaluation
+from kauldron_core.forward import AuxiliariesState, RngStreams, TrainState
+from kauldron_core.train import continuous, loop
+from kauldron_core.train.events import Event
+from kauldron_core.train import inherit as inherit_lib
+from kauldron_core.train.inherit import inherit
+from kauldron_core.train.program import OnNonfinite, Outputs
+from kauldron_core.train.trainstep import TrainStep
+from kauldron_core.train.writer import EventsWriter, Writer
+
+_SILENT, _LOGGED = Outputs(), Outputs(losses=True, metrics=True)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Trainer:
+    """An experiment that can be trained, evaluated and resumed.
+
+    Parts take what they leave unset from here: the seed, the workdir, and (evaluators) data, losses and metrics.
+
+    Attributes:
+      seed: Root of all randomness.
+      workdir: The folder of the experiment; without one nothing is written.
+      train_ds: Training data.
+      eval_ds: Data of the evaluators that have none of their own.
+      model: A Flax linen module whose `Key` fields say where its arguments are in the context.
+      rng_streams: Random streams of the model.
+      num_train_steps: Updates to make; None takes every batch that the data has.
+      stop_after_steps: End earlier, without a change of anything that depends on `num_train_steps`.
+      log_metrics_every: Steps between two training metrics; the first and the last step are always logged.
+      train_losses: Losses by name; their weighted sum is minimised.
+      train_metrics: Metrics by name.
+      schedules: Functions of the step whose values are logged, by name.
+      optimizer: An optax optimizer.
+      on_nonfinite: After a step with a non-finite loss: `stop` ends the run as diverged, `skip` leaves out the
+        update (and looks at the gradients as well), `ignore` does not look.
+      checkpointer: Saves to the workdir; None never saves.
+      writer: Where events go.
+      trainstep: The compiled step.
+      evals: Evaluators by name.
+      aux: Room for whatever else a config wants to hold; not used here.
+      raw_cfg: The config that this was built from, None if it was built in Python.
+    """
+
+    seed: int = 0
+    workdir: str | os.PathLike[str] | None = None
+    train_ds: Any = None
+    eval_ds: Any = None
+    model: Any = None
+    rng_streams: RngStreams = dataclasses.field(default_factory=RngStreams)
+    num_train_steps: int | None = None
+    stop_after_steps: int | None = None
+    log_metrics_every: int = 100
+    train_losses: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    train_metrics: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    schedules: Mapping[str, Callable[[Any], Any]] = dataclasses.field(default_factory=dict)
+    optimizer: optax.GradientTransformation | None = None
+    on_nonfinite: OnNonfinite = "stop"
+    checkpointer: Checkpointer | None = dataclasses.field(default_factory=Checkpointer)
+    writer: Writer = dataclasses.field(default_factory=EventsWriter)
+    trainstep: TrainStep = dataclasses.field(default_factory=TrainStep)
+    evals: Mapping[str, Evaluator] = dataclasses.field(default_factory=dict)
+    aux: Any = None
+    raw_cfg: Any = dataclasses.field(default=None, repr=False)
+
+    def __post_init__(self):
+        _check(self)
+        for name, part in _bound_parts(self).items():
+            object.__setattr__(self, name, part)
+
+    def __post_konfig_resolve__(self, cfg: Any) -> None:
+        object.__setattr__(self, "raw_cfg", cfg)
+
+    def init_state(self) -> TrainState:
+        """Returns the state before the first step."""
+        return self.trainstep.init(self.train_ds.element_spec)
+
+    @property
+    def state_specs(self) -> TrainState:
+        """Shapes and types of the state."""
+        return self.trainstep.init_spec(self.train_ds.element_spec)
+
+    @property
+    def last_step(self) -> int:
+        """The step after which training ends.
+
+        Raises:
+          ConfigError: If nothing says when, or the data ends before.
+        """
+        limit = self.num_train_steps
+        try:
+            num_batches = len(self.train_ds)
+        except TypeError:
+            num_batches = None
+        if limit is None and num_batches is None:
+            raise ConfigError("num_train_steps: unset, and train_ds has no end. Set it, or train_ds.num_epochs.")
+        if limit is not None and num_batches is not None and num_batches < limit:
+            raise ConfigError(
+                f"num_train_steps: {limit} steps are asked for, and train_ds ends after {num_batches} batches. "
+                "Set train_ds.num_epochs to None (or more), or ask for fewer steps."
+            )
+        known = [n for n in (limit, num_batches, self.stop_after_steps) if n is not None]
+        return min(known)
+
+    def outputs_at(self, step: int, *, last_step: int) -> Outputs:
+        """Returns what the update that leads to `step` computes besides the state."""
+        return _LOGGED if step in (1, last_step) or step % self.log_metrics_every == 0 else _SILENT
+
+    def train(self) -> TrainState:
+        """Trains from the newest checkpoint, or from the beginning, and returns the final state."""
+        events = self.iter_train()
+        while True:
+            try:
+                next(events)
+            except StopIteration as end:
+                return end.value
+
+    def iter_train(self, *, stop: threading.Event | None = None) -> Generator[Event, None, TrainState]:
+        """Trains, and yields what happens. Closing the generator waits for a running save and ends data workers.
+
+        Args:
+          stop: When set (or on SIGTERM), the state is saved at the end of the running step and training ends as
+            preempted.
+        """
+        return loop.iter_train(self, stop=stop)
+
+    def continuous_eval(self, names: str | Iterable[str] | None = None, **kwargs: Any) -> dict[str, AuxiliariesState]:
+        """Evaluates checkpoints as another process writes them. See `continuous.continuous_eval`."""
+        return continuous.continuous_eval(self, names, **kwargs)
+
+
+def _check(trainer: Trainer) -> None:
+    for name in ("train_ds", "model", "optimizer"):
+        if getattr(trainer, name) is None:
+            raise ConfigError(f"{name}: unset. A Trainer needs train_ds, model, optimizer and train_losses.")
+    if not trainer.train_losses:
+        raise ConfigError("train_losses: empty, there is nothing to minimise.")
+    if trainer.on_nonfinite not in get_args(OnNonfinite):
+        raise ConfigError(unknown_name("choice", trainer.on_nonfinite, get_args(OnNonfinite), at="on_nonfinite"))
+    if trainer.log_metrics_every < 1:
+        raise ConfigError(f"log_metrics_every: must be at least 1, not {trainer.log_metrics_every}.")
+    if "train" in trainer.evals:
+        raise ConfigError("evals.train: the name is taken by the training metrics. Choose another.")
+
+
+def _bound_parts(trainer: Trainer) -> dict[str, Any]:
+    """Returns the parts of `trainer` with what they inherit from it."""
+    rng_streams = inherit(trainer.rng_streams, seed=trainer.seed)
+    shared = {"model": trainer.model, "rng_streams": rng_streams}
+    eval_ds = inherit(trainer.eval_ds, seed=trainer.seed)
+    return {
+        "rng_streams": rng_streams,
+        "train_ds": inherit(trainer.train_ds, seed=trainer.seed),
+        "eval_ds": eval_ds,
+        "checkpointer": inherit(trainer.checkpointer, workdir=trainer.workdir),
+        "writer": inherit(trainer.writer, workdir=trainer.workdir),
+        "trainstep": inherit(
+            trainer.trainstep,
+            **shared,
+            optimizer=trainer.optimizer,
+            losses=trainer.train_losses,
+            metrics=trainer.train_metrics,
+            schedules=trainer.schedules,
+            on_nonfinite=trainer.on_nonfinite,
+        ),
+        "evals": {
+            name: _bound_evaluator(trainer, evaluator, name=name, ds=eval_ds, **shared)
+            for name, evaluator in trainer.evals.items()
+        },
+    }
+
+
+def _bound_evaluator(trainer: Trainer, evaluator: Evaluator, *, name: str, **shared: Any) -> Evaluator:
+    evaluator = inherit_lib.replace(evaluator, name=name, ds=inherit(evaluator.ds, seed=trainer.seed))
+    return inherit(
+        evaluator, losses=trainer.train_losses, metrics=usable_in_evaluation(trainer.train_metrics), **shared
+    )

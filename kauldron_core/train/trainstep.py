@@ -1,0 +1,116 @@
+"""`TrainStep`: the compiled step, for the loop and for whoever wants to write a loop of their own."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from kauldron_core.errors import ConfigError
+from kauldron_core.forward import AuxiliariesState, RngStreams, TrainState
+from kauldron_core.train import program as program_lib
+from kauldron_core.train.program import OnNonfinite, Outputs, Program, StepReport
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class TrainStep:
+    """Initialises and updates the state. What is unset is the trainer's.
+
+    Attributes:
+      model: The module.
+      optimizer: An optax optimizer.
+      losses: Losses by name.
+      metrics: Metrics by name.
+      rng_streams: Random streams of the model.
+      schedules: Functions of the step whose values are logged.
+      on_nonfinite: What happens after a step with a non-finite loss.
+    """
+
+    model: Any = None
+    optimizer: Any = None
+    losses: Mapping[str, Any] | None = None
+    metrics: Mapping[str, Any] | None = None
+    rng_streams: RngStreams | None = None
+    schedules: Mapping[str, Callable[[Any], Any]] | None = None
+    on_nonfinite: OnNonfinite | None = None
+
+    def init(self, batch: Any) -> TrainState:
+        """Returns the state before the first step.
+
+        Args:
+          batch: A batch, or its shapes (`ds.element_spec`).
+        """
+        return self._init(_zeros_like(batch))
+
+    def init_spec(self, batch: Any) -> TrainState:
+        """Returns shapes and types of the state; computes nothing."""
+        return jax.eval_shape(self._init, batch)
+
+    def step(
+        self, state: TrainState, batch: Any, *, return_losses: bool = False, return_metrics: bool = False
+    ) -> tuple[TrainState, AuxiliariesState]:
+        """Returns the state after one update, and the losses and metrics asked for. Does not wait for the device.
+
+        Args:
+          state: The state; its buffers are given to the new one, so it can't be used afterwards.
+          batch: One batch.
+          return_losses: Whether to return the states of the losses.
+          return_metrics: Whether to compute the metrics.
+        """
+        state, report = self.run(state, batch, Outputs(losses=return_losses, metrics=return_metrics))
+        return state, AuxiliariesState() if report is None else report.aux
+
+    def run(self, state: TrainState, batch: Any, outputs: Outputs) -> tuple[TrainState, StepReport | None]:
+        """Returns what `step` does, with all that the step tells."""
+        return self._compiled[outputs](state, batch)
+
+    @functools.cached_property
+    def program(self) -> Program:
+        """The parts that the step reads.
+
+        Raises:
+          ConfigError: If one is missing.
+        """
+        for name in ("model", "optimizer", "losses"):
+            if getattr(self, name) is None:
+                raise ConfigError(f"trainstep.{name}: unset. Give it, or put the TrainStep into a Trainer that has it.")
+        return Program(
+            model=self.model,
+            optimizer=self.optimizer,
+            losses=self.losses or {},
+            metrics=self.metrics or {},
+            rng_streams=self.rng_streams or RngStreams(),
+            schedules=self.schedules or {},
+            on_nonfinite=self.on_nonfinite or "stop",
+        )
+
+    @functools.cached_property
+    def _init(self) -> Callable[[Any], TrainState]:
+        return jax.jit(functools.partial(program_lib.init_state, self.program))
+
+    @functools.cached_property
+    def _compiled(self) -> _Programs:
+        return _Programs(self.program)
+
+
+class _Programs(dict[Outputs, Callable[..., Any]]):
+    """One jitted step for each choice of outputs, made when it is first asked for."""
+
+    def __init__(self, program: Program):
+        super().__init__()
+        self._program = program
+
+    def __missing__(self, outputs: Outputs) -> Callable[..., Any]:
+        def step(state: TrainState, batch: Any) -> tuple[TrainState, StepReport | None]:
+            return program_lib.update(self._program, state, batch, outputs)
+
+        self[outputs] = jax.jit(step, donate_argnums=0)
+        return self[outputs]
+
+
+def _zeros_like(batch: Any) -> Any:
+    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), batch)
