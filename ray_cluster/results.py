@@ -55,6 +55,7 @@ class Results:
       rows: One result a trial.
       pending_evaluations: `(trial, evaluator, step)` that are due and have no record.
       phases_s: Seconds of each phase of the driver.
+      evaluator_errors: Why evaluators could not work, beyond single evaluations that failed.
       sidecar_errors: What went wrong in the sidecars; training is not concerned.
     """
 
@@ -62,6 +63,7 @@ class Results:
     rows: tuple[TrialResult, ...]
     pending_evaluations: tuple[tuple[str, str, int], ...] = ()
     phases_s: Mapping[str, float] = field(default_factory=dict)
+    evaluator_errors: tuple[str, ...] = ()
     sidecar_errors: tuple[str, ...] = ()
 
     @property

@@ -123,6 +123,7 @@ class Plan:
       trust: Packages whose names configs may call, beside the built-in list (`konfig.trusted_packages()`).
       env: Variables for every actor, on top of `sweep.env`.
       python_path: Folders put on every actor's path beside the working directory.
+      retry_failed: Run failed trials again.
       description: What is written to `sweep.json` beside the trials: config file, command, base fingerprint.
     """
 
@@ -133,6 +134,7 @@ class Plan:
     trust: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     python_path: tuple[str, ...] = ()
+    retry_failed: bool = False
     description: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -1,0 +1,52 @@
+"""What the driver knows about its trials, shared between its threads and written to every `status.json`."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kauldron_core import rundir
+
+_logger = logging.getLogger(__name__)
+
+
+class StatusBoard:
+    """The status of every trial of a plan; the only writer of their status files."""
+
+    def __init__(self, run: rundir.RunDir, overrides: Mapping[str, Iterable[tuple[str, Any]]]):
+        """Reads the statuses that stand.
+
+        Args:
+          run: The run directory.
+          overrides: The overrides of each trial by name, shown with its errors.
+        """
+        self._run = run
+        self._overrides = {name: tuple(pairs) for name, pairs in overrides.items()}
+        self._statuses = {name: run.trial(name).status() for name in self._overrides}
+        self._shown_errors: set[tuple[str, str]] = set()
+        self._lock = threading.Lock()
+
+    def set(self, name: str, status: str, **fields: Any) -> None:
+        """Sets the status of a trial, in its file too; a terminal one stays."""
+        with self._lock:
+            if rundir.write_status(self._run.trial(name), status, **fields):
+                self._statuses[name] = status
+
+    def status(self, name: str) -> str:
+        """Returns the status of a trial."""
+        with self._lock:
+            return self._statuses[name]
+
+    def names(self, *statuses: str) -> list[str]:
+        """Returns the trials that have one of these statuses, in sweep order."""
+        with self._lock:
+            return [name for name, status in self._statuses.items() if status in statuses]
+
+    def show_error(self, name: str, error: str) -> None:
+        """Warns of a trial's error when it happens, once, with what tells the trial from others."""
+        if (name, error) not in self._shown_errors:
+            self._shown_errors.add((name, error))
+            overrides = ", ".join(f"{path}={value}" for path, value in self._overrides[name])
+            _logger.warning("trial %s (%s): %s", name, overrides or "no overrides", error)

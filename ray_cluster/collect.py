@@ -1,0 +1,79 @@
+"""Reads the results of a sweep back from its run directory, the only truth there is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import evaluators
+from kauldron_core import rundir
+from ray_cluster.results import Results, TrialResult
+from ray_cluster.spec import Plan, PlannedTrial
+
+
+def collect(plan: Plan, run: rundir.RunDir, **facts: Any) -> Results:
+    """Returns the state of all trials of a plan.
+
+    Args:
+      plan: Whose trials to read.
+      run: Its run directory.
+      **facts: Further fields of `Results` (`phases_s`, `sidecar_errors`).
+    """
+    rows = tuple(_read_trial(run.trial(trial.name), trial) for trial in plan.trials)
+    served = {name for pool in plan.pools for name in pool.evaluators}
+    pending = tuple(
+        (row.name, evaluator, step)
+        for row in rows
+        if row.status in rundir.TERMINAL
+        for evaluator, step in evaluators.due(run.trial(row.name).path, finished=True)
+        if evaluator in served
+    )
+    return Results(run_dir=str(run.path), rows=rows, pending_evaluations=pending, **facts)
+
+
+def write_table(results: Results, run: rundir.RunDir) -> None:
+    """Writes `results.parquet`: one row a trial, one column an override (`cfg.PATH`) and a metric."""
+    run.write_results([_as_row(row) for row in results.rows])
+
+
+def _as_row(row: TrialResult) -> dict[str, Any]:
+    return {
+        "trial": row.name,
+        "index": row.index,
+        "status": row.status,
+        "step": row.step,
+        "error": row.error,
+        **{f"cfg.{path}": value for path, value in row.overrides},
+        **row.values,
+    }
+
+
+def _read_trial(folder: rundir.TrialDir, trial: PlannedTrial) -> TrialResult:
+    status = rundir.read_status(folder)
+    records = rundir.read_eval_results(folder)
+    values, step = _last_values(rundir.read_events(folder.events))
+    failed = [(name, at, record) for (name, at), record in records.items() if record["status"] == "failed"]
+    done = {key: record for key, record in records.items() if record["status"] == "done"}
+    for (name, _), record in done.items():  # In order of steps, so that the last one stays.
+        values.update({f"{name}/{metric}": value for metric, value in record["values"].items()})
+    return TrialResult(
+        name=trial.name,
+        index=trial.index,
+        overrides=trial.overrides,
+        status=status["status"],
+        step=step,
+        error=status.get("error"),
+        values=values,
+        num_evaluations=len(done),
+        failed_evaluations=tuple((name, at, str(record.get("error"))) for name, at, record in failed),
+    )
+
+
+def _last_values(events: Iterable[Mapping[str, Any]]) -> tuple[dict[str, float], int]:
+    values: dict[str, float] = {}
+    step = 0
+    for event in events:
+        if event.get("values"):
+            step = max(step, event["step"])
+            values.update({f"{event['split']}/{name}": value for name, value in event["values"].items()})
+    return values, step

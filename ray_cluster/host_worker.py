@@ -1,0 +1,151 @@
+"""The JAX process of a trial: a plain class, wrapped into an actor by the supervisor and tested without one."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from kauldron_core import rundir
+from kauldron_core.errors import RunFailed
+from ray_cluster import jax_process, trial_logs
+
+Record = dict[str, Any]
+"""An event of a trial as plain data: `kind` is `logged`, `evaluated`, `saved`, `done` or `raised`."""
+
+ENDINGS = ("done", "raised")
+"""Kinds of the record that is a trial's last."""
+
+
+class HostWorker:
+    """Runs one trial at a time in a thread, many one after another, in one warm process.
+
+    Example::
+
+        worker = HostWorker(ProcessSettings(run_dir="runs/demo"))
+        worker.warm()
+        worker.start("runs/demo/trials/0000")
+        while not (records := worker.poll(wait_s=60)) or records[-1]["kind"] not in ENDINGS:
+            print(records)
+    """
+
+    def __init__(self, settings: jax_process.ProcessSettings):
+        self._settings = settings
+        self._thread: threading.Thread | None = None
+        self._stop = threading.Event()
+        self._changed = threading.Condition()
+        self._records: list[Record] = []
+        self._is_ended = True
+
+    def warm(self) -> Record:
+        """Imports JAX and the trainer, checks the platform and the run directory, and returns what this process is."""
+        started_at = time.monotonic()
+        facts = jax_process.prepare_process(self._settings)
+        import kauldron_core.train  # noqa: F401  (so that the first trial does not wait for it)
+
+        return {**facts, "warm_s": time.monotonic() - started_at, "ready_at": time.time()}
+
+    def start(self, trial_dir: str) -> None:
+        """Begins a trial, or goes on with it from its newest checkpoint.
+
+        Raises:
+          RunFailed: If the trial before has not ended.
+        """
+        if self._thread is not None and self._thread.is_alive():
+            raise RunFailed(f"{trial_dir}: this worker still runs another trial")
+        self._stop = threading.Event()
+        self._records = []
+        self._is_ended = False
+        self._thread = threading.Thread(target=self._run, args=(trial_dir, self._stop), name="trial", daemon=True)
+        self._thread.start()
+
+    def poll(self, wait_s: float = 1.0, *, at_once: bool = False) -> list[Record]:
+        """Returns the records since the last call, after `wait_s` seconds or when the trial ends.
+
+        Args:
+          wait_s: Longest time to wait.
+          at_once: Return as soon as there is any record.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_ended or (at_once and bool(self._records)), timeout=wait_s)
+            records, self._records = self._records, []
+        return records
+
+    def stop(self) -> None:
+        """Asks the trial to save and end; its last record is then `done` with status `preempted`."""
+        self._stop.set()
+
+    def _run(self, trial_dir: str, stop: threading.Event) -> None:
+        trial = rundir.TrialDir(trial_dir)
+        with trial_logs.redirected_output(trial.logs):
+            ending = self._train(trial, stop)
+        # The arrays of this trial must be gone before the next one makes its own.
+        gc.collect()
+        self._put(ending)
+
+    def _train(self, trial: rundir.TrialDir, stop: threading.Event) -> Record:
+        from kauldron_core.train import load_trial  # JAX; imported by `warm`.
+
+        ending: Record = {"kind": "raised", "error": "the trainer ended without saying how", "traceback": ""}
+        try:
+            for record in _records_of(load_trial(trial.path), stop):
+                if record["kind"] in ENDINGS:
+                    ending = record
+                else:
+                    self._put(record)
+        # Whatever a trial raises is its result; it must end neither this process nor the others' trials.
+        except BaseException as error:
+            ending = _raised(error)
+            print(ending["traceback"], file=sys.stderr, flush=True)
+        return ending
+
+    def _put(self, record: Record) -> None:
+        with self._changed:
+            self._records.append(record)
+            self._is_ended = record["kind"] in ENDINGS
+            self._changed.notify_all()
+
+
+def _records_of(trainer: Any, stop: threading.Event) -> Iterator[Record]:
+    """Yields the trainer's events as plain data, which a process without JAX can read."""
+    for event in trainer.iter_train(stop=stop):
+        convert = _CONVERSIONS.get(type(event).__name__)
+        if convert is not None:
+            yield convert(event)
+
+
+_CONVERSIONS: dict[str, Callable[[Any], Record]] = {
+    "Logged": lambda event: {
+        "kind": "logged",
+        "step": int(event.step),
+        "split": event.split,
+        "values": _floats(event.values),
+    },
+    "Evaluated": lambda event: {
+        "kind": "evaluated",
+        "step": int(event.step),
+        "split": event.name,
+        "values": _floats(event.values),
+    },
+    "Saved": lambda event: {"kind": "saved", "step": int(event.step)},
+    "Done": lambda event: {"kind": "done", "step": int(event.step), "status": event.status},
+}
+
+
+def _floats(values: dict[str, Any]) -> dict[str, float]:
+    return {name: float(value) for name, value in values.items()}
+
+
+def _raised(error: BaseException) -> Record:
+    text = "".join(traceback.format_exception(error))
+    return {"kind": "raised", "error": describe(error), "traceback": text}
+
+
+def describe(error: BaseException) -> str:
+    """Returns an exception as one paragraph: type, message and the notes that say where it happened."""
+    notes = getattr(error, "__notes__", ())
+    return "\n".join([f"{type(error).__name__}: {error}".strip(), *notes])

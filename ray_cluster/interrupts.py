@@ -1,0 +1,73 @@
+"""Why a sweep ends early: Ctrl-C or SIGTERM (once stops gracefully, twice stops now), or nothing can run."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType
+from typing import Any
+
+from kauldron_core import rundir
+from kauldron_core.errors import RunFailed
+from ray_cluster import control
+
+_WATCHED = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interrupts:
+    """While active, the first signal asks all trials to save and end; the second one raises KeyboardInterrupt.
+
+    Does nothing outside the main thread, where Python allows no handlers.
+    """
+
+    def __init__(self, run: rundir.RunDir):
+        self._run = run
+        self._old_handlers: dict[signal.Signals, Any] = {}
+        self.received: signal.Signals | None = None
+        self.gave_up_over: str | None = None
+
+    def is_requested(self) -> bool:
+        """Returns whether the sweep shall end early."""
+        return self.received is not None or self.gave_up_over is not None
+
+    def give_up(self, error: str) -> None:
+        """Ends the sweep early because nothing can run, for this reason."""
+        self.gave_up_over = error
+        control.request_stop(self._run, reason=error)
+
+    def install(self) -> None:
+        """Takes the signals; again after a library may have taken them (Ray does when it starts)."""
+        if threading.current_thread() is threading.main_thread():
+            for number in _WATCHED:
+                old = signal.signal(number, self._handle)
+                self._old_handlers.setdefault(number, old)
+
+    def raise_if_requested(self) -> None:
+        """Ends the process's work as the first signal asked for.
+
+        Raises:
+          KeyboardInterrupt: After Ctrl-C (the command line exits with 130).
+          SystemExit: After SIGTERM, with 143.
+          RunFailed: If nothing could run.
+        """
+        if self.received == signal.SIGINT:
+            raise KeyboardInterrupt
+        if self.received == signal.SIGTERM:
+            raise SystemExit(128 + signal.SIGTERM)
+        if self.gave_up_over is not None:
+            raise RunFailed(f"the sweep was stopped, its workers can't start: {self.gave_up_over}")
+
+    def __enter__(self) -> Interrupts:
+        self.install()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in self._old_handlers.items():
+                signal.signal(number, handler)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.received is not None:
+            raise KeyboardInterrupt
+        self.received = signal.Signals(number)
+        control.request_stop(self._run, reason=self.received.name)

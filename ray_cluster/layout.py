@@ -1,0 +1,91 @@
+"""Lays a plan out in its run directory and finds what is missing there."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from kauldron_core import rundir
+from kauldron_core.errors import ConfigError
+from ray_cluster import control
+from ray_cluster.environment import is_ray_job
+from ray_cluster.spec import Plan, PlannedTrial
+
+
+def lay_out(plan: Plan) -> rundir.RunDir:
+    """Returns the plan's run directory, made if it is not there.
+
+    Raises:
+      ConfigError: If it holds other trials under the same names, or is relative inside a Ray job.
+    """
+    if is_ray_job() and not os.path.isabs(plan.run_dir):
+        raise ConfigError(
+            f"--run.root: {plan.run_dir!r} is relative, and a Ray job's working directory is lost with its node."
+            " Give an absolute path on a file system that all nodes share: --run.root=/absolute/path."
+        )
+    run = rundir.RunDir(os.path.abspath(plan.run_dir))
+    return run if run.exists() else rundir.RunDir.create(run.path, describe(plan))
+
+
+def describe(plan: Plan) -> dict[str, Any]:
+    """Returns what `sweep.json` says about a plan."""
+    sweep = {name: _plain(value) for name, value in vars(plan.sweep).items() if name != "env"}
+    trials = [
+        {
+            "name": trial.name,
+            "index": trial.index,
+            "fingerprint": trial.fingerprint,
+            "overrides": [[path, _plain(value)] for path, value in trial.overrides],
+        }
+        for trial in plan.trials
+    ]
+    return {**{name: _plain(value) for name, value in plan.description.items()}, "run": sweep, "trials": trials}
+
+
+def write_trials(plan: Plan, run: rundir.RunDir) -> None:
+    """Writes every trial's config and first status; the caller holds the run's lock.
+
+    Raises:
+      ConfigError: If a trial's folder holds another config.
+    """
+    control.clear(run)
+    for trial in plan.trials:
+        folder = run.trial(trial.name)
+        try:
+            folder.create(trial.config_json)
+        except ConfigError as error:
+            raise ConfigError(_difference(folder, trial)) from error
+        # What a killed driver left as running is queued again; terminal ones stay.
+        rundir.write_status(folder, "queued", retry=plan.retry_failed and folder.status() == "failed")
+    run.write_trials(describe(plan)["trials"])
+
+
+def _difference(folder: rundir.TrialDir, trial: PlannedTrial) -> str:
+    standing = _leaves(json.loads(folder.config_path.read_text(encoding="utf-8")))
+    wanted = _leaves(json.loads(trial.config_json))
+    path = next(path for path in {**standing, **wanted} if standing.get(path) != wanted.get(path))
+    return (
+        f"--run.name: {folder.path} holds another trial of this name: {path} is {standing.get(path)!r} there and"
+        f" {wanted.get(path)!r} here. Choose another --run.name."
+    )
+
+
+def _leaves(value: Any, prefix: str = "") -> dict[str, Any]:
+    if isinstance(value, Mapping):
+        pairs = value.items()
+    elif isinstance(value, list):
+        pairs = enumerate(value)
+    else:
+        return {prefix: value}
+    return {path: leaf for key, part in pairs for path, leaf in _leaves(part, f"{prefix}.{key}".lstrip(".")).items()}
+
+
+def _plain(value: Any) -> Any:
+    """Returns a value as JSON can hold it; what it can't is written as text."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)

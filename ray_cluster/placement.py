@@ -1,0 +1,84 @@
+"""What fits where: Ray's resource numbers as options of actors, and requests that no node can ever serve."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from kauldron_core.errors import ConfigError
+from ray_cluster.spec import EvalPool, Plan, PlannedTrial, Resources, Sweep
+
+_NAMED_OPTIONS = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
+
+
+def trial_resources(sweep: Sweep, trial: PlannedTrial) -> dict[str, float]:
+    """Returns what a trial needs: its own resources, else the sweep's."""
+    return dict(sweep.resources if trial.resources is None else trial.resources)
+
+
+def actor_options(resources: Resources) -> dict[str, Any]:
+    """Returns the options of a Ray actor that owns these resources; without a CPU among them it reserves none."""
+    options: dict[str, Any] = {"num_cpus": 0}
+    custom = {name: amount for name, amount in resources.items() if name not in _NAMED_OPTIONS}
+    options.update({_NAMED_OPTIONS[name]: amount for name, amount in resources.items() if name in _NAMED_OPTIONS})
+    return {**options, "resources": custom} if custom else options
+
+
+def refuse_impossible(plan: Plan, nodes: Sequence[Resources]) -> None:
+    """Raises for a trial or evaluator that no node of the cluster could ever hold.
+
+    Args:
+      plan: What is to run.
+      nodes: The total resources of each node, busy or not.
+
+    Raises:
+      ConfigError: With what was asked for and what is there.
+    """
+    asked = {_as_key(trial_resources(plan.sweep, trial)): "run.resources" for trial in plan.trials}
+    asked.update({_as_key(pool.resources): f"evaluators of job group {pool.job_group!r}" for pool in plan.pools})
+    for key, place in asked.items():
+        if not any(_fits(dict(key), node) for node in nodes):
+            there = "; ".join(sorted({f"a node with {_text(_shown(node, dict(key)))}" for node in nodes}))
+            raise ConfigError(f"{place}: asked for {_text(dict(key))} on one node. Available: {there or 'no node'}.")
+
+
+def share_when_tight(pools: Iterable[EvalPool], plan: Plan, nodes: Sequence[Resources]) -> tuple[EvalPool, ...]:
+    """Returns the pools, their CPUs given up where reserving them would leave no room for any trial.
+
+    On one core the evaluator then shares it with the trial instead of starving the sweep.
+    """
+    standing = tuple(pools)
+    trial = trial_resources(plan.sweep, plan.trials[0])
+    if _has_room(standing, trial, nodes):
+        return standing
+    return tuple(replace(pool, resources={k: v for k, v in pool.resources.items() if k != "CPU"}) for pool in standing)
+
+
+def _has_room(pools: Iterable[EvalPool], trial: Resources, nodes: Sequence[Resources]) -> bool:
+    left = [dict(node) for node in nodes]
+    for pool in pools:
+        for _ in range(pool.num_actors):
+            node = next((node for node in left if _fits(pool.resources, node)), None)
+            if node is None:
+                return False
+            for name, amount in pool.resources.items():
+                node[name] -= amount
+    return any(_fits(trial, node) for node in left)
+
+
+def _fits(request: Resources, node: Resources) -> bool:
+    return all(node.get(name, 0.0) >= amount for name, amount in request.items())
+
+
+def _as_key(resources: Resources) -> tuple[tuple[str, float], ...]:
+    return tuple(sorted(resources.items()))
+
+
+def _shown(node: Resources, request: Resources) -> Mapping[str, float]:
+    names = dict.fromkeys([*request, "CPU", "GPU"])
+    return {name: node.get(name, 0.0) for name in names}
+
+
+def _text(resources: Resources) -> str:
+    return ", ".join(f"{name} {amount:g}" for name, amount in resources.items()) or "nothing"

@@ -1,0 +1,116 @@
+"""Starts a local Ray, or joins the one at an address; never one that happens to be found."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import shutil
+import tempfile
+from collections.abc import Iterator
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from kauldron_core import rundir
+from kauldron_core.errors import ConfigError, RunFailed
+from ray_cluster import environment
+from ray_cluster.spec import Resources
+
+TOKEN_FILE = ".ray_token"
+_TEMP_ROOT = "/tmp"
+"""Ray's sockets lie below; their paths may have 107 characters, so a longer TMPDIR would not do."""
+
+_OBJECT_STORE_BYTES = 256 * 1024**2
+_ANSWER_S = 15.0
+"""A node that does not see the run directory says so after ten; one that is gone says nothing."""
+
+
+@contextlib.contextmanager
+def ray_session(run: rundir.RunDir, address: str) -> Iterator[None]:
+    """Connects this process to Ray while the block runs.
+
+    A Ray that the caller has connected to already is used as it is and left running.
+
+    Args:
+      run: The run directory; gets `.ray_token` (mode 0600) for other terminals while a local Ray runs.
+      address: `local` or `host:port`, see `environment.read_address`.
+    """
+    if environment.is_ray_connected():
+        yield
+    elif address == "local":
+        with _local_ray(run):
+            yield
+    else:
+        _join(address)
+        try:
+            yield
+        finally:
+            ray.shutdown()
+
+
+@contextlib.contextmanager
+def _local_ray(run: rundir.RunDir) -> Iterator[None]:
+    temp_dir = tempfile.mkdtemp(prefix="kdr-", dir=_TEMP_ROOT)
+    token_path = run.path / TOKEN_FILE
+    try:
+        _write_private(token_path, os.environ["RAY_AUTH_TOKEN"])
+        ray.init(
+            address="local",
+            include_dashboard=False,
+            dashboard_host="127.0.0.1",
+            log_to_driver=False,
+            configure_logging=False,
+            object_store_memory=_OBJECT_STORE_BYTES,
+            _temp_dir=temp_dir,
+        )
+        yield
+    finally:
+        ray.shutdown()
+        token_path.unlink(missing_ok=True)
+        shutil.rmtree(temp_dir, ignore_errors=True)
+
+
+def _join(address: str) -> None:
+    try:
+        ray.init(address=address, log_to_driver=False, configure_logging=False)
+    except ConnectionError as error:
+        raise ConfigError(f"--address: no Ray answers at {address!r}: {str(error).splitlines()[0]}") from error
+
+
+def node_resources() -> list[Resources]:
+    """Returns the total resources of each living node."""
+    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
+
+
+def check_nodes_see(run: rundir.RunDir, token: str) -> None:
+    """Returns if every node sees the run directory; one node alone shares the driver's file system anyway.
+
+    Raises:
+      RunFailed: With the name of a node that does not, or does not answer.
+    """
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    if len(nodes) < 2:
+        return
+    looks = {
+        _look.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)).remote(
+            str(run.path), token
+        ): node["NodeManagerHostname"]
+        for node in nodes
+    }
+    _, silent = ray.wait(list(looks), num_returns=len(looks), timeout=_ANSWER_S)
+    if silent:
+        raise RunFailed(f"{run.path}: node {looks[silent[0]]} did not answer whether it sees the run directory.")
+    ray.get(list(looks))
+
+
+@ray.remote(num_cpus=0, max_retries=0)
+def _look(run_dir: str, token: str) -> None:
+    rundir.check_probe(run_dir, token)
+
+
+def _write_private(path: pathlib.Path, text: str) -> None:
+    path.unlink(missing_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        file.write(text)

@@ -1,0 +1,222 @@
+"""The Tune trainable of a sweep: a supervisor without JAX that runs trials in a child process.
+
+The child owns the trial's resources and has its own environment from the start. It stays warm between trials, is
+killed when it has raised or hangs, and is made anew when it dies; the trial then goes on from its last checkpoint.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import ray
+from ray import tune
+from ray.exceptions import RayActorError, RayTaskError
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from kauldron_core import rundir
+from ray_cluster import control
+from ray_cluster.host_worker import HostWorker, Record
+from ray_cluster.jax_process import ProcessSettings
+from ray_cluster.placement import actor_options
+from ray_cluster.retries import RetryPolicy
+
+_POINTER = "pointer.json"
+_SAVE_TIMEOUT_S = 300.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class SupervisorSettings:
+    """What every supervisor of a sweep is told.
+
+    Attributes:
+      process: Settings of the child processes.
+      variables: Their environment.
+      resources: What a child owns.
+      max_failures: See `Sweep`.
+      report_every_s: Seconds between reports of a running trial; 0 reports every event, as schedulers need it.
+    """
+
+    process: ProcessSettings
+    variables: dict[str, str] = field(repr=False)
+    resources: dict[str, float]
+    max_failures: int = 2
+    report_every_s: float = 1.0
+
+
+class Supervisor(tune.Trainable):
+    """Runs the trials that Tune hands it, one after another, each in `settings`'s kind of child.
+
+    A report holds the last value of every metric, `step`, `status`, `num_failures`, `last_error`, `setup_error` (what
+    kept the process itself from starting) and, at the end, `done`. A trial that fails for good is a report like any
+    other: Tune's own retries are left for lost supervisors.
+    """
+
+    def setup(self, config: dict[str, Any], *, settings: Mapping[str, SupervisorSettings]) -> None:
+        """Makes the first child and begins the trial; does not wait for either.
+
+        Args:
+          config: `trial`, with its `name` and its `kind`, the entry of `settings` that fits its resources.
+          settings: By kind. Tune reuses a supervisor only for trials with equal resources, so its kind never changes.
+        """
+        self._settings = settings[config["trial"]["kind"]]
+        self._child: Any = None
+        self._begin(config["trial"]["name"])
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        """Takes over another trial with the same resources."""
+        self._save_and_end()
+        self._begin(new_config["trial"]["name"])
+        return True
+
+    def step(self) -> dict[str, Any]:
+        """Returns a report after `report_every_s` seconds, or when the trial has ended."""
+        deadline = time.monotonic() + self._settings.report_every_s
+        while not self._ending and not (self._has_news and time.monotonic() >= deadline):
+            self._watch()
+        self._has_news = False
+        return {
+            **self._values,
+            "step": self._step,
+            "status": "running",
+            "num_failures": self._policy.num_failures,
+            "last_error": self._last_error,
+            "setup_error": self._setup_error,
+            "ready_at": self._ready_at,
+            **self._ending,
+        }
+
+    def cleanup(self) -> None:
+        """Lets a running trial save, then ends the child."""
+        self._save_and_end()
+        self._end_child()
+
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        """Writes a pointer: which trial of the run, and up to which step. The state itself is in RUN."""
+        rundir.write_json(f"{checkpoint_dir}/{_POINTER}", {"trial": self._trial.name, "step": self._step})
+
+    def load_checkpoint(self, checkpoint: str) -> None:
+        """Goes on with the trial that the pointer names."""
+        pointer = rundir.read_json(f"{checkpoint}/{_POINTER}")
+        if pointer["trial"] != self._trial.name:
+            self._save_and_end()
+            self._begin(pointer["trial"])
+
+    def _begin(self, name: str) -> None:
+        self._trial = rundir.RunDir(self._settings.process.run_dir).trial(name)
+        self._policy = RetryPolicy(self._settings.max_failures)
+        self._values: dict[str, float] = {}
+        self._step = 0
+        self._ending: dict[str, Any] = {}
+        self._has_news = False
+        self._is_started = self._is_stopping = False
+        self._ready_at: float | None = None
+        self._last_error: str | None = None
+        self._setup_error: str | None = None
+        if self._child is None:
+            self._make_child()
+
+    def _make_child(self) -> None:
+        group = ray.util.get_current_placement_group()
+        # The supervisor's own empty bundle is not part of the group, so the children have the first ones.
+        strategy = group and PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=0)
+        self._child = (
+            ray.remote(HostWorker)
+            .options(
+                **actor_options(self._settings.resources),
+                runtime_env={"env_vars": self._settings.variables},
+                scheduling_strategy=strategy or "DEFAULT",
+            )
+            .remote(self._settings.process)
+        )
+        self._warming = self._child.warm.remote()
+
+    def _watch(self) -> None:
+        """Waits a moment for the child and takes in what it says."""
+        try:
+            self._follow_child()
+        except RayActorError as error:
+            self._child = None
+            text = f"the worker process died: {_first_line(error)}"
+            self._after_failure(text, again=self._policy.after_death())
+        except RayTaskError as error:
+            # The child's own set-up failed: it is on the wrong platform, or can't see the run directory.
+            cause = error.cause if isinstance(error.cause, Exception) else error
+            text = f"{type(cause).__name__}: {cause}"
+            self._end_child()
+            self._setup_error = text
+            self._after_failure(text, again=self._policy.after_exception(text))
+
+    def _follow_child(self) -> None:
+        if control.is_stop_requested(self._settings.process.run_dir):
+            self._ask_to_stop()
+        elif not self._is_started:
+            self._start_when_warm()
+        if self._is_started and not self._ending:
+            eager = self._settings.report_every_s == 0
+            for record in ray.get(self._child.poll.remote(0.5, at_once=eager)):
+                self._take_in(record)
+
+    def _start_when_warm(self) -> None:
+        ready, _ = ray.wait([self._warming], timeout=0.5)
+        if ready:
+            self._ready_at = ray.get(ready[0])["ready_at"]
+            ray.get(self._child.start.remote(str(self._trial.path)))
+            self._is_started = True
+
+    def _ask_to_stop(self) -> None:
+        if not self._is_started:
+            # Nothing of this trial has run here; its status stays what it was.
+            self._ending = {"done": True, "status": "untouched"}
+        elif not self._is_stopping:
+            self._child.stop.remote()
+            self._is_stopping = True
+
+    def _take_in(self, record: Record) -> None:
+        self._has_news = True
+        self._step = max(self._step, record.get("step", 0))
+        match record["kind"]:
+            case "logged" | "evaluated":
+                self._values.update({f"{record['split']}/{name}": value for name, value in record["values"].items()})
+            case "done":
+                self._ending = {"done": True, "status": record["status"]}
+            case "raised":
+                # It may hold broken state or memory: neither this trial nor the next one runs in it again.
+                self._end_child()
+                self._after_failure(record["error"], again=self._policy.after_exception(record["error"]))
+
+    def _after_failure(self, text: str, *, again: bool) -> None:
+        self._has_news = True
+        self._is_started = False
+        self._last_error = text
+        if not again:
+            self._ending = {"done": True, "status": "failed"}
+        elif control.is_stop_requested(self._settings.process.run_dir):
+            self._ending = {"done": True, "status": "preempted"}
+        else:
+            self._make_child()
+
+    def _save_and_end(self) -> None:
+        """Lets the trial that is running save itself; a scheduler takes it away without asking."""
+        if not self._is_started or self._ending or self._child is None:
+            return
+        with contextlib.suppress(RayActorError):
+            self._child.stop.remote()
+            deadline = time.monotonic() + _SAVE_TIMEOUT_S
+            while not self._ending and time.monotonic() < deadline:
+                for record in ray.get(self._child.poll.remote(5.0)):
+                    if record["kind"] in ("done", "raised"):
+                        return
+        self._end_child()
+
+    def _end_child(self) -> None:
+        if self._child is not None:
+            ray.kill(self._child)
+            self._child = None
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
