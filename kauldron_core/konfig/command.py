@@ -14,7 +14,7 @@ from kauldron_core import paths
 from kauldron_core.errors import ConfigError, closest
 from kauldron_core.konfig.refusal import refusal, shown
 from kauldron_core.konfig.splitting import is_unfinished, partition_outside, split_outside
-from kauldron_core.konfig.tokens import Misread, Token, command_text, is_number, read_tokens
+from kauldron_core.konfig.tokens import Misread, Token, command_text, read_tokens
 
 Pairs: TypeAlias = tuple[tuple[str, str], ...]
 
@@ -174,10 +174,12 @@ class _Sorter:
     def _stray(self, at: int, text: str) -> None:
         """Refuses a word that has no place, with the most likely one."""
         before = self.tokens[at - 1] if at else None
-        if before and before.text.startswith("--") and "=" in before.text:
+        if before and before.text.startswith(tuple(f"--{root}." for root in ROOTS)) and "=" in before.text:
             joined = f"{before.text} {text}" if not before.text.endswith("=") else before.text + text
             what = f"the shell cut the value at a space, and {shown(text)} has no place; quote it"
             raise Misread(at - 1, what, [joined], count=2)
+        if _FILE.match(text):
+            raise Misread(at, f"there are two configs, {shown(self.config or '')} and {shown(text)}", [])
         names = [*self.known[0], *self.known[1]] if self.known else []
         if match := closest(text, [name.lstrip("-") for name in names]):
             raise Misread(at, f"a word that has no place (the config is {shown(self.config or '')})", [f"--{match}"])
@@ -376,8 +378,9 @@ class _Sorter:
         return not self.tokens[at].place and all(token.place for token in earlier)
 
     def _flagfile(self, at: int, name: str, value: str | None) -> None:
-        # With `=` it was replaced by its lines before.
-        self._join_value(at, f"--{name}")
+        # With a value it was replaced by its lines before; it is only met again while a command is corrected.
+        if not value:
+            self._join_value(at, f"--{name}")
 
     def _option(self, at: int, name: str, value: str | None) -> None:
         text = self.tokens[at].text

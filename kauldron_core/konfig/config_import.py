@@ -1,0 +1,103 @@
+"""Imports a config file under a name that means the same in every process, months later too."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+from kauldron_core.konfig.user_code import call_user
+
+_PREFIX = "kdr_config_"
+
+
+@dataclass(frozen=True)
+class ImportedFile:
+    """A config file as a module.
+
+    Attributes:
+      module: The module.
+      file: Where the file lies.
+      is_copied: Whether other processes can import it only from a copy (`copy_to`); otherwise its dotted name counted
+        from the working directory does.
+    """
+
+    module: ModuleType
+    file: Path
+    is_copied: bool
+
+    def copy_to(self, folder: str | Path) -> Path:
+        """Writes the file under its module name into `folder` (`RUN/code`), from where it can be imported."""
+        target = Path(folder) / f"{self.module.__name__}.py"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(self.file.read_bytes())
+        return target
+
+
+def import_file(file: Path, *, root: Path | None = None) -> ImportedFile:
+    """Imports a Python file.
+
+    Raises:
+      ConfigError: When it fails, with the line.
+    """
+    file = file.resolve()
+    root = (root or Path.cwd()).resolve()
+    name = dotted_name(file, root)
+    if name is not None:
+        return ImportedFile(call_user(lambda: importlib.import_module(name), file), file, is_copied=False)
+    stable = stable_name(file)
+    return ImportedFile(call_user(lambda: _import_as(stable, file), file), file, is_copied=True)
+
+
+def dotted_name(file: Path, root: Path) -> str | None:
+    """Returns the module name of a file below `root`, or None when that name would import something else."""
+    if not file.is_relative_to(root):
+        return None
+    parts = file.relative_to(root).with_suffix("").parts
+    if not all(part.isidentifier() for part in parts):
+        return None
+    name = ".".join(parts)
+    if str(root) not in sys.path:
+        sys.path.insert(0, str(root))
+        importlib.invalidate_caches()
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError, AttributeError):
+        return None
+    is_same = spec is not None and spec.origin is not None and Path(spec.origin).resolve() == file
+    return name if is_same else None
+
+
+def stable_name(file: Path) -> str:
+    """Returns a module name that follows from the file's name and content alone."""
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()[:12]
+    return f"{_PREFIX}{re.sub(r'[^0-9a-zA-Z]+', '_', file.stem)}_{digest}"
+
+
+def add_code_folder(folder: str | Path) -> None:
+    """Makes the copies in a run's `code` folder importable in this process."""
+    text = str(Path(folder).resolve())
+    if text not in sys.path:
+        sys.path.append(text)
+        importlib.invalidate_caches()
+
+
+def _import_as(name: str, file: Path) -> ModuleType:
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{file} cannot be imported")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        sys.modules.pop(name, None)
+        raise
+    return module

@@ -1,0 +1,73 @@
+"""Applies override texts (`optimizer.learning_rate=0.1`) to a config, in place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kauldron_core import paths
+from kauldron_core.errors import ConfigError
+from kauldron_core.konfig.names import Names
+from kauldron_core.konfig.places import Place, find_place
+from kauldron_core.konfig.refusal import refusal
+from kauldron_core.konfig.splitting import partition_outside
+from kauldron_core.konfig.values import read_value
+
+
+def apply_overrides(
+    cfg: Any, overrides: Iterable[str], *, aliases: Mapping[str, str] | None = None, flag: str = "--cfg."
+) -> None:
+    """Applies override texts to a config, in place and in order; nothing is changed when one is refused.
+
+    Args:
+      cfg: The config to change.
+      overrides: Texts such as `optimizer.learning_rate=0.1`.
+      aliases: Module path of each alias of the config file, beside the common ones (`{'xb': 'xarray_beam'}`).
+      flag: What stands before the path on the command line, for messages.
+
+    Raises:
+      ConfigError: For the first override that does not fit, in one line.
+    """
+    names: Names | None = None
+    done: list[tuple[Place, Any]] = []
+    try:
+        for path, text in split_overrides(overrides, flag=flag):
+            names = names or Names.of(cfg, aliases)
+            place = find_place(cfg, path, flag=flag)
+            value = read_value(text, place.slot, names)
+            done.append((place, place.saved()))
+            place.set(value)
+    except BaseException:
+        for place, saved in reversed(done):
+            place.restore(saved)
+        raise
+
+
+def split_overrides(overrides: Iterable[str], *, flag: str = "--cfg.") -> list[tuple[str, str]]:
+    """Returns each override as (path, text).
+
+    Raises:
+      ConfigError: When one has no equals sign, or a path is given twice or lost under a later one.
+    """
+    pairs: list[tuple[str, str]] = []
+    for override in overrides:
+        path, equals, text = partition_outside(override.removeprefix(flag), "=")
+        if not equals:
+            raise ConfigError(
+                refusal(f"{flag}{override}", "an override is PATH=VALUE", write=f"{flag}{override}=VALUE")
+            )
+        pairs.append((path.strip(), text))
+    _refuse_lost(pairs, flag)
+    return pairs
+
+
+def _refuse_lost(pairs: list[tuple[str, str]], flag: str) -> None:
+    """Refuses an override that a later one of the same place, or of what holds it, would undo."""
+    seen: dict[tuple[Any, ...], str] = {}
+    for path, text in pairs:
+        parts = paths.parse(path)
+        for earlier, earlier_text in seen.items():
+            if earlier[: len(parts)] == parts:
+                what = f"it would undo {flag}{paths.format(earlier)}={earlier_text}, which comes before it"
+                raise ConfigError(refusal(f"{flag}{path}={text}", f"{what}; keep one, or give this one first"))
+        seen[parts] = text

@@ -1,0 +1,140 @@
+"""The random distributions of axes. Each draw depends on seed, path and number only: adding an axis or more samples
+changes no point that was there before, on any platform and Python version."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kauldron_core.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """A named distribution with its arguments.
+
+    Attributes:
+      name: One of `DISTRIBUTIONS`.
+      arguments: Values of its parameters, in order; for `choice` the choices.
+    """
+
+    name: str
+    arguments: tuple[Any, ...]
+
+    def __post_init__(self) -> None:
+        if self.name == "choice":
+            _require(bool(self.arguments), "choice needs at least one value")
+        else:
+            _CHECKS[self.name](*self.arguments)
+
+    def draw(self, fraction: float) -> Any:
+        """Returns the value at `fraction` (0 <= fraction < 1) of the distribution."""
+        if self.name == "choice":
+            return self.arguments[int(fraction * len(self.arguments))]
+        return _DRAWS[self.name](fraction, *self.arguments)
+
+    def __str__(self) -> str:
+        inner = ", ".join(repr(argument) for argument in self.arguments)
+        return f"{self.name}([{inner}])" if self.name == "choice" else f"{self.name}({inner})"
+
+
+def fraction(seed: int, path: str, number: int) -> float:
+    """Returns a number from [0, 1) that depends on nothing but the arguments."""
+    digest = hashlib.sha256(f"{seed}\n{path}\n{number}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") / 2**64 if digest[:7] != b"\xff" * 7 else 1 - 2**-53
+
+
+PARAMETERS: Mapping[str, Sequence[str]] = {
+    "uniform": ("low", "high"),
+    "loguniform": ("low", "high"),
+    "quniform": ("low", "high", "q"),
+    "randint": ("low", "high"),
+    "normal": ("mean", "std"),
+    "choice": ("values",),
+}
+"""Parameter names of each distribution; `randint` excludes `high`."""
+
+
+def _require(condition: bool, what: str) -> None:
+    if not condition:
+        raise ConfigError(what)
+
+
+def _finite(*numbers: Any) -> None:
+    for number in numbers:
+        is_number = type(number) in (int, float) and math.isfinite(number)
+        _require(is_number, f"{number!r} is not a finite number")
+
+
+def _check_uniform(low: float, high: float) -> None:
+    _finite(low, high)
+    _require(low < high, f"low {low!r} has to be below high {high!r}")
+    _require(math.isfinite(float(high) - float(low)), f"the range from {low!r} to {high!r} is too wide")
+
+
+def _check_loguniform(low: float, high: float) -> None:
+    _check_uniform(low, high)
+    _require(low > 0, f"low {low!r} has to be above 0")
+
+
+def _check_quniform(low: float, high: float, q: float) -> None:
+    _check_uniform(low, high)
+    _finite(q)
+    _require(0 < q <= high - low, f"q {q!r} has to be above 0 and at most high - low")
+
+
+def _check_randint(low: int, high: int) -> None:
+    _require(type(low) is int and type(high) is int, "randint takes two ints")
+    _require(low < high, f"low {low!r} has to be below high {high!r}, which is excluded")
+
+
+def _check_normal(mean: float, std: float) -> None:
+    _finite(mean, std)
+    _require(std > 0, f"std {std!r} has to be above 0")
+
+
+def _uniform(u: float, low: float, high: float) -> float:
+    return min(low + (high - low) * u, high)
+
+
+def _loguniform(u: float, low: float, high: float) -> float:
+    return min(max(math.exp(math.log(low) + (math.log(high) - math.log(low)) * u), low), high)
+
+
+def _quniform(u: float, low: float, high: float, q: float) -> float | int:
+    first, last = math.ceil(low / q - 1e-9), math.floor(high / q + 1e-9)
+    step = first + int(u * (last - first + 1))
+    return step * q if isinstance(q, int) else rounded(step * q)
+
+
+def _randint(u: float, low: int, high: int) -> int:
+    return low + int(u * (high - low))
+
+
+def _normal(u: float, mean: float, std: float) -> float:
+    return statistics.NormalDist(mean, std).inv_cdf(max(u, 2**-54))
+
+
+def rounded(value: float) -> float:
+    """Returns the number without the last digit's noise: 0.3 for 0.1 + 0.2."""
+    return float(f"{value:.15g}")
+
+
+_CHECKS: Mapping[str, Callable[..., None]] = {
+    "uniform": _check_uniform,
+    "loguniform": _check_loguniform,
+    "quniform": _check_quniform,
+    "randint": _check_randint,
+    "normal": _check_normal,
+}
+_DRAWS: Mapping[str, Callable[..., Any]] = {
+    "uniform": _uniform,
+    "loguniform": _loguniform,
+    "quniform": _quniform,
+    "randint": _randint,
+    "normal": _normal,
+}

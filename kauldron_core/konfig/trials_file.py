@@ -1,0 +1,75 @@
+"""Reads a file with one trial a line."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from kauldron_core.errors import ConfigError
+from kauldron_core.konfig.names import Names
+from kauldron_core.konfig.overrides import split_overrides
+from kauldron_core.konfig.places import find_place
+from kauldron_core.konfig.refusal import one_line, refusal, shown
+from kauldron_core.konfig.values import read_value
+
+
+def read_points(path: Path, cfg: Any, aliases: Mapping[str, str] | None) -> list[list[tuple[str, Any]]]:
+    """Returns the overrides of each line.
+
+    Raises:
+      ConfigError: With file and line, when a line cannot be read.
+    """
+    try:
+        lines = path.expanduser().read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise ConfigError(refusal(f"--trials={path}", f"this file cannot be read ({reason})")) from error
+    names = Names.of(cfg, aliases)
+    points: list[list[tuple[str, Any]]] = []
+    for number, line in enumerate(lines, start=1):
+        text = line.strip()
+        if text and not text.startswith("#"):
+            points.append(_point(text, f"{path}:{number}", cfg, names))
+    if not points:
+        raise ConfigError(refusal(f"--trials={path}", "there is no trial in this file"))
+    return points
+
+
+def _point(text: str, at: str, cfg: Any, names: Names) -> list[tuple[str, Any]]:
+    try:
+        if text.startswith("{"):
+            return _from_json(text)
+        words = [word.removeprefix("--cfg.").removeprefix("--sweep.") for word in shlex.split(text)]
+        return _applied_in_turn(split_overrides(words), cfg, names)
+    except ConfigError as error:
+        raise ConfigError(f"{at}: {error}") from None
+    except ValueError as error:
+        raise ConfigError(refusal(at, f"{shown(text)} cannot be split into words ({one_line(str(error))})")) from None
+
+
+def _applied_in_turn(pairs: list[tuple[str, str]], cfg: Any, names: Names) -> list[tuple[str, Any]]:
+    """Returns the values of one line, each read against the config with those before it in place."""
+    done: list[tuple[Any, Any]] = []
+    values: list[tuple[str, Any]] = []
+    try:
+        for path, text in pairs:
+            place = find_place(cfg, path)
+            value = read_value(text, place.slot, names)
+            values.append((path, value))
+            done.append((place, place.saved()))
+            place.set(value)
+    finally:
+        for place, saved in reversed(done):
+            place.restore(saved)
+    return values
+
+
+def _from_json(text: str) -> list[tuple[str, Any]]:
+    try:
+        loaded = cast(dict[str, Any], json.loads(text))
+    except ValueError as error:
+        raise ConfigError(f"this line is not JSON ({one_line(str(error))})") from None
+    return [(path.removeprefix("cfg."), value) for path, value in loaded.items()]
