@@ -1,0 +1,42 @@
+"""The experiment as plain data: written like the calls it describes, saved, compared, overridden, then resolved."""
+
+from kauldron_core.konfig.comparing import MISSING, Change, diff, fingerprint, flatten
+from kauldron_core.konfig.config_dict import ConfigDict
+from kauldron_core.konfig.defaults import register_default_values
+from kauldron_core.konfig.files import from_json, load, save, to_json
+from kauldron_core.konfig.immutable import ImmutableDict
+from kauldron_core.konfig.importing import imports, set_lazy_imported_modules
+from kauldron_core.konfig.mocking import mock_modules
+from kauldron_core.konfig.ref_functions import ref_copy, ref_fn
+from kauldron_core.konfig.references import is_reference, placeholder, required
+from kauldron_core.konfig.resolving import resolve
+from kauldron_core.konfig.targets import register_aliases
+from kauldron_core.konfig.trusting import UntrustedError, trust, trusted_packages
+
+__all__ = [
+    "MISSING",
+    "Change",
+    "ConfigDict",
+    "ImmutableDict",
+    "UntrustedError",
+    "diff",
+    "fingerprint",
+    "flatten",
+    "from_json",
+    "imports",
+    "is_reference",
+    "load",
+    "mock_modules",
+    "placeholder",
+    "ref_copy",
+    "ref_fn",
+    "register_aliases",
+    "register_default_values",
+    "required",
+    "resolve",
+    "save",
+    "set_lazy_imported_modules",
+    "to_json",
+    "trust",
+    "trusted_packages",
+]

@@ -1,0 +1,70 @@
+"""What differs between two configs, what one holds, and a name for its content."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, NamedTuple
+
+import ml_collections
+
+from kauldron_core import paths
+from kauldron_core.konfig.encoding import Encoder
+from kauldron_core.konfig.evaluate import Evaluation, fields
+from kauldron_core.konfig.names_of_nodes import shown_key
+
+MISSING: Any = type("Missing", (), {"__repr__": lambda self: "<missing>", "__bool__": lambda self: False})()
+"""The value of a field that one of two configs does not have."""
+
+
+class Change(NamedTuple):
+    """One leaf that differs."""
+
+    path: str
+    old: Any
+    new: Any
+
+
+def flatten(cfg: Any) -> dict[str, Any]:
+    """Returns every leaf by its path (`'model.layers[0].features'`), references read, empty dicts as leaves."""
+    evaluation = Evaluation()
+    leaves: dict[str, Any] = {}
+    inside: list[int] = []
+
+    def visit(value: Any, path: str) -> None:
+        value = evaluation.value(value)
+        is_node = isinstance(value, ml_collections.ConfigDict)
+        if not is_node and not isinstance(value, (list, tuple)) or not value or id(value) in inside:
+            leaves[path] = value
+            return
+        inside.append(id(value))
+        keys: Any = fields(value) if is_node else range(len(value))  # pyright: ignore[reportUnknownArgumentType]
+        for key in keys:
+            shown = shown_key(fields(value), key) if is_node else key
+            visit(evaluation.read(value, key) if is_node else value[key], paths.join(path, shown))  # pyright: ignore[reportUnknownArgumentType]
+        inside.pop()
+
+    visit(cfg, "")
+    return leaves
+
+
+def diff(a: Any, b: Any) -> list[Change]:
+    """Returns the leaves in which two configs differ, in the order of the first; `MISSING` where one has none."""
+    first, second = flatten(a), flatten(b)
+    changes = [
+        Change(path, old, second.get(path, MISSING))
+        for path, old in first.items()
+        if not _is_same(old, second.get(path, MISSING))
+    ]
+    return changes + [Change(path, MISSING, new) for path, new in second.items() if path not in first]
+
+
+def _is_same(old: Any, new: Any) -> bool:
+    return old is new or (type(old) is type(new) and bool(old == new)) or (old != old and new != new)
+
+
+def fingerprint(cfg: Any) -> str:
+    """Returns a text that is equal for configs that describe the same: references read, the order of keys ignored."""
+    body = Encoder(cfg, references=False, sort=True).encode()
+    text = json.dumps(body, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:32]

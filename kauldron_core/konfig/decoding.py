@@ -1,0 +1,185 @@
+"""Reads the marked dicts of a file back into the values they stand for."""
+
+from __future__ import annotations
+
+import ast
+import base64
+import binascii
+import enum
+import pathlib
+from typing import TYPE_CHECKING, Any, Final
+
+from kauldron_core import paths
+from kauldron_core.errors import ConfigError, unknown_name
+from kauldron_core.konfig import markers, operations
+from kauldron_core.konfig.references import OpRef, PathRef, Placeholder
+from kauldron_core.konfig.targets import find_target
+
+if TYPE_CHECKING:
+    from kauldron_core.konfig.normalize import Builder
+
+MARKED: Final = frozenset(
+    {
+        markers.REF,
+        markers.OP,
+        markers.PLACEHOLDER,
+        markers.TUPLE,
+        markers.SET,
+        markers.FROZENSET,
+        markers.SLICE,
+        markers.ELLIPSIS,
+        markers.BYTES,
+        markers.COMPLEX,
+        markers.ENUM,
+        markers.PATH,
+        markers.DTYPE,
+        markers.SCALAR,
+        markers.UNSAVED,
+    }
+)
+MAX_MARKED: Final = 5
+"""Marked dicts have no more keys than this, so that larger ones need no look."""
+
+
+class Marked:
+    """Reads one marked dict.
+
+    Args:
+      builder: Who reads what the dict holds.
+      source: The dict.
+    """
+
+    def __init__(self, builder: Builder, source: dict[str, Any]) -> None:
+        self._builder = builder
+        self._source = source
+
+    def read(self) -> Any:
+        """Returns the value that the dict stands for."""
+        marker = next(key for key in self._source if key in MARKED)
+        try:
+            return getattr(self, f"_read{marker.rstrip('_')}")(self._source[marker])
+        except (TypeError, ValueError, binascii.Error, OverflowError, LookupError) as error:
+            if isinstance(error, ConfigError):
+                raise
+            raise ConfigError(f"{self._builder.place()}: not a valid {marker}: {error}") from None
+
+    def _convert(self, value: Any, key: Any = 0) -> Any:
+        return self._builder.below(key, value)
+
+    def _read__tuple(self, value: list[Any]) -> tuple[Any, ...]:
+        return tuple(self._convert(item, index) for index, item in enumerate(_list(value)))
+
+    def _read__set(self, value: list[Any]) -> set[Any]:
+        return {self._convert(item, index) for index, item in enumerate(_list(value))}
+
+    def _read__frozenset(self, value: list[Any]) -> frozenset[Any]:
+        return frozenset(self._convert(item, index) for index, item in enumerate(_list(value)))
+
+    def _read__slice(self, value: list[Any]) -> slice:
+        return slice(*(self._convert(item, index) for index, item in enumerate(_list(value))))
+
+    def _read__ellipsis(self, value: Any) -> Any:
+        return ...
+
+    def _read__bytes(self, value: str) -> bytes:
+        return base64.b64decode(value, validate=True)
+
+    def _read__complex(self, value: list[float]) -> complex:
+        return complex(*_list(value))
+
+    def _read__enum(self, value: str) -> enum.Enum:
+        return enum_member(value, trusted=self._builder.is_trusted)
+
+    def _read__path(self, value: str) -> pathlib.PurePath:
+        return pathlib.Path(value)
+
+    def _read__dtype(self, value: str) -> Any:
+        return _numpy_dtype(value)
+
+    def _read__scalar(self, value: list[Any]) -> Any:
+        dtype, number = _list(value)
+        if isinstance(number, list):
+            number = complex(*number)
+        return _numpy_dtype(dtype).type(number)
+
+    def _read__unsaved(self, value: Any) -> Any:
+        raise ConfigError(
+            f"{self._builder.place()}: the file says {value!r}: it is a best-effort copy and cannot be read"
+        )
+
+    def _read__placeholder(self, value: str | None) -> Placeholder:
+        shared_id = self._source.get(markers.ID)
+        if value is None:
+            known = self._builder.shared.get(shared_id)
+            if not isinstance(known, Placeholder):
+                raise ConfigError(f"{self._builder.place()}: no placeholder before it has the __id__ {shared_id!r}")
+            return known
+        kind = find_target(value, trusted=self._builder.is_trusted)
+        if not isinstance(kind, type):
+            raise ConfigError(f"{self._builder.place()}: {value} is not a type")
+        made = Placeholder(kind, required=self._source.get("required") is True)
+        made.value = self._convert(self._source.get("value"), "value")
+        if shared_id is not None:
+            self._builder.shared[shared_id] = made
+        return made
+
+    def _read__ref(self, value: str) -> PathRef:
+        if not isinstance(value, str):
+            raise ConfigError(f"{self._builder.place()}: a reference is the text of a path")
+        return PathRef(self._builder.root, paths.parse(value), trusted=self._builder.is_trusted)
+
+    def _read__op(self, value: str) -> OpRef:
+        if value not in operations.ALL:
+            raise ConfigError(unknown_name("operation", str(value), sorted(operations.ALL), at=self._builder.place()))
+        args = tuple(self._convert(arg, index) for index, arg in enumerate(_list(self._source.get("args", []))))
+        given: dict[str, Any] = self._source.get("kwargs", {})
+        kwargs = {name: self._convert(arg, name) for name, arg in given.items()}
+        operations.check_operands(value, args, kwargs)
+        return OpRef(value, args, kwargs, trusted=self._builder.is_trusted)
+
+
+def enum_member(text: str, *, trusted: bool) -> enum.Enum:
+    """Returns the member that `module:Class.NAME` names."""
+    member = find_target(text, trusted=trusted)
+    if not isinstance(member, enum.Enum):
+        raise ConfigError(f"{text} is not a member of an enum")
+    return member
+
+
+def key(text: str, *, trusted: bool) -> Any:
+    """Returns the key that a file writes as `__raw__=...`."""
+    literal = text.removeprefix(markers.RAW)
+    if literal.startswith("enum "):
+        return enum_member(literal.removeprefix("enum "), trusted=trusted)
+    try:
+        value = ast.literal_eval(literal)
+        hash(value)
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
+        raise ConfigError(f"{text[:80]!r} is not the text of a key") from None
+    return value
+
+
+def is_number_of_numpy(value: Any) -> bool:
+    """Returns whether `value` is a NumPy scalar or dtype (without importing NumPy)."""
+    names = {f"{kind.__module__}.{kind.__name__}" for kind in type(value).__mro__}
+    return bool(names & {"numpy.generic", "numpy.dtype"})
+
+
+def _numpy_dtype(name: str) -> Any:
+    """Returns the dtype of that name; NumPy is only imported for configs that hold one."""
+    import numpy as np
+
+    if not isinstance(name, str) or not name.isidentifier():
+        raise ConfigError(f"{name!r} is not the name of a dtype")
+    try:
+        return np.dtype(name)
+    except TypeError:
+        import ml_dtypes
+
+        return np.dtype(getattr(ml_dtypes, name))
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise TypeError("a list is expected")
+    return value  # pyright: ignore[reportUnknownVariableType]

@@ -1,0 +1,257 @@
+"""Turns a config into what JSON can hold, and says which values it cannot."""
+
+from __future__ import annotations
+
+import base64
+import enum
+import pathlib
+from collections.abc import Mapping
+from typing import Any, Final
+
+import ml_collections
+
+from kauldron_core import paths
+from kauldron_core.errors import ConfigError
+from kauldron_core.konfig import decoding, markers
+from kauldron_core.konfig.copying import anchored
+from kauldron_core.konfig.evaluate import Evaluation, fields
+from kauldron_core.konfig.names_of_nodes import shown_key
+from kauldron_core.konfig.normalize import importable_name
+from kauldron_core.konfig.references import OpRef, PathRef, Placeholder, describe
+
+_PLAIN: Final = frozenset({type(None), bool, int, float, str})
+
+
+class Unsavable(Exception):
+    """A value that a file cannot carry; its path grows while the exception climbs."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.parts: list[Any] = []
+
+
+class Encoder:
+    """Writes one config.
+
+    Args:
+      root: The config.
+      references: Whether references stay references, or are replaced by their values.
+      strict: Whether a value that JSON cannot hold is an error, or is replaced by a mark that loading refuses.
+      sort: Whether nodes are visited in the order of their keys, so that the result does not depend on it.
+    """
+
+    def __init__(self, root: Any, *, references: bool, strict: bool = True, sort: bool = False) -> None:
+        self._root = root
+        self._references = references
+        self._strict = strict
+        self._sort = sort
+        self._evaluation = Evaluation()
+        self._written: dict[int, dict[str, Any]] = {}
+        self._open: set[int] = set()
+        self._kept: list[Any] = []
+        self._next_id = 0
+        self._places: dict[int, tuple[Any, ...]] | None = None
+        self.problems: list[tuple[tuple[Any, ...], str]] = []
+
+    def encode(self) -> Any:
+        """Returns the JSON form of the config.
+
+        Raises:
+          ConfigError: With the path of each value that JSON cannot hold.
+        """
+        try:
+            return self.value(self._root)
+        except Unsavable as problem:
+            raise ConfigError(_problem(tuple(reversed(problem.parts)), str(problem))) from None
+
+    def value(self, value: Any) -> Any:
+        """Returns the JSON form of one value."""
+        if type(value) in _PLAIN:
+            return value
+        if isinstance(value, ml_collections.ConfigDict):
+            return self._node(value)
+        writer = _WRITERS.get(type(value), Encoder._other)
+        return writer(self, value)
+
+    def _node(self, node: ml_collections.ConfigDict) -> dict[str, Any]:
+        place = id(node)
+        if place in self._written:
+            return self._again(place)
+        if place in self._open:
+            raise Unsavable("a config that contains itself cannot be written without references")
+        out: dict[str, Any] = {}
+        self._written[place] = out
+        own = fields(node)
+        items = own.items() if not self._sort else sorted(own.items(), key=_sort_key)
+        for key, value in items:
+            try:
+                if type(value) not in _PLAIN:
+                    value = self._field(node, key, value)
+                if type(key) is not str or key.startswith(markers.RAW):
+                    key = raw_key(key)
+            except Unsavable as problem:
+                problem.parts.append(key)
+                if self._strict:
+                    raise
+                value, key = {markers.UNSAVED: str(problem)}, str(key)
+            out[key] = value
+        return out
+
+    def _field(self, node: ml_collections.ConfigDict, key: Any, value: Any) -> Any:
+        if not self._references and type(value) in (PathRef, OpRef, Placeholder):
+            value = self._evaluation.read(node, key) if type(value) is not Placeholder else value.value
+        return self.value(value)
+
+    def _again(self, place: int) -> dict[str, Any]:
+        first = self._written[place]
+        if markers.ID not in first:
+            first[markers.ID] = self._next_id
+            self._next_id += 1
+        return {markers.ID: first[markers.ID]} if self._references else first
+
+    def _list(self, values: list[Any]) -> list[Any]:
+        return [item if type(item) in _PLAIN else self._entry(index, item) for index, item in enumerate(values)]
+
+    def _entry(self, index: Any, item: Any) -> Any:
+        try:
+            return self.value(item)
+        except Unsavable as problem:
+            problem.parts.append(index)
+            raise
+
+    def _tuple(self, values: tuple[Any, ...]) -> Any:
+        entries = self._list(list(values))
+        return {markers.TUPLE: entries} if self._references else entries
+
+    def _set(self, values: set[Any] | frozenset[Any]) -> Any:
+        marker = markers.SET if isinstance(values, set) else markers.FROZENSET
+        return {marker: sorted((self.value(item) for item in values), key=repr)}
+
+    def _slice(self, value: slice) -> Any:
+        return {markers.SLICE: [self.value(bound) for bound in (value.start, value.stop, value.step)]}
+
+    def _ellipsis(self, value: Any) -> Any:
+        return {markers.ELLIPSIS: True}
+
+    def _bytes(self, value: bytes) -> Any:
+        return {markers.BYTES: base64.b64encode(value).decode()}
+
+    def _complex(self, value: complex) -> Any:
+        return {markers.COMPLEX: [value.real, value.imag]}
+
+    def _path_ref(self, ref: PathRef) -> Any:
+        if not self._references:
+            return self.value(self._evaluation.value(ref))
+        if self._places is None:
+            self._places = places(self._root)
+        anchor, parts = anchored(ref, self._places)
+        if anchor is None:
+            raise Unsavable(f"{describe(ref)} leads out of the config that is saved")
+        return {markers.REF: paths.format((*self._places[id(anchor)], *parts))}
+
+    def _op_ref(self, ref: OpRef) -> Any:
+        if not self._references:
+            return self.value(self._evaluation.value(ref))
+        out: dict[str, Any] = {markers.OP: ref.konfig_op, "args": self._list(list(ref.konfig_args))}
+        if ref.konfig_kwargs:
+            out["kwargs"] = {name: self._entry(name, arg) for name, arg in ref.konfig_kwargs.items()}
+        return out
+
+    def _placeholder(self, value: Placeholder) -> Any:
+        if not self._references:
+            return self.value(value.value)
+        if id(value) in self._written:
+            return {markers.PLACEHOLDER: None, **self._again(id(value))}
+        name = importable_name(value.type)
+        if name is None:
+            raise Unsavable(f"the type of the placeholder, {value.type!r}, has no importable name")
+        out: dict[str, Any] = {markers.PLACEHOLDER: name}
+        self._written[id(value)] = out
+        if value.required:
+            out["required"] = True
+        if value.value is not None:
+            out["value"] = self.value(value.value)
+        return out
+
+    def _other(self, value: Any) -> Any:
+        if isinstance(value, enum.Enum):
+            return {markers.ENUM: enum_name(value)}
+        if isinstance(value, pathlib.PurePath):
+            return {markers.PATH: str(value)} if self._references else str(value)
+        if decoding.is_number_of_numpy(value):
+            return _numpy(value)
+        if isinstance(value, Mapping):
+            return {
+                key if isinstance(key, str) else raw_key(key): self._entry(key, item)
+                for key, item in value.items()  # pyright: ignore[reportUnknownVariableType]
+            }
+        if callable(value):
+            raise Unsavable(f"{value!r} is a lambda or a local function; name a function of a module")
+        raise Unsavable(f"an object of type {type(value).__module__}.{type(value).__qualname__} cannot be written")
+
+
+_WRITERS: Final[dict[type, Any]] = {
+    list: Encoder._list,  # pyright: ignore[reportPrivateUsage]
+    tuple: Encoder._tuple,  # pyright: ignore[reportPrivateUsage]
+    set: Encoder._set,  # pyright: ignore[reportPrivateUsage]
+    frozenset: Encoder._set,  # pyright: ignore[reportPrivateUsage]
+    slice: Encoder._slice,  # pyright: ignore[reportPrivateUsage]
+    type(...): Encoder._ellipsis,  # pyright: ignore[reportPrivateUsage]
+    bytes: Encoder._bytes,  # pyright: ignore[reportPrivateUsage]
+    complex: Encoder._complex,  # pyright: ignore[reportPrivateUsage]
+    PathRef: Encoder._path_ref,  # pyright: ignore[reportPrivateUsage]
+    OpRef: Encoder._op_ref,  # pyright: ignore[reportPrivateUsage]
+    Placeholder: Encoder._placeholder,  # pyright: ignore[reportPrivateUsage]
+}
+
+
+def places(root: Any) -> dict[int, tuple[Any, ...]]:
+    """Returns the path of every node of a config (the first one, where a node is shared)."""
+    found: dict[int, tuple[Any, ...]] = {}
+    pending: list[tuple[tuple[Any, ...], Any]] = [((), root)]
+    while pending:
+        path, value = pending.pop()
+        if isinstance(value, ml_collections.ConfigDict):
+            if id(value) not in found:
+                found[id(value)] = path
+                own = fields(value)
+                pending.extend(((*path, shown_key(own, key)), item) for key, item in reversed(own.items()))
+        elif isinstance(value, (list, tuple)):
+            pending.extend(((*path, index), item) for index, item in reversed(list(enumerate(value))))  # pyright: ignore[reportUnknownArgumentType]
+        elif type(value) is Placeholder:
+            pending.append((path, value.value))
+    return found
+
+
+def raw_key(key: Any) -> str:
+    """Returns the text under which a file keeps a key that is not an ordinary text."""
+    if isinstance(key, enum.Enum):
+        return f"{markers.RAW}enum {enum_name(key)}"
+    if isinstance(key, (type(None), bool, int, float, str, bytes, tuple)):
+        return f"{markers.RAW}{key!r}"
+    raise Unsavable(f"the key {key!r} cannot be written")
+
+
+def enum_name(member: enum.Enum) -> str:
+    """Returns `module:Class.NAME`."""
+    name = importable_name(type(member))
+    if name is None:
+        raise Unsavable(f"{member!r} belongs to a local class")
+    return f"{name}.{member.name}"
+
+
+def _numpy(value: Any) -> Any:
+    if hasattr(value, "newbyteorder") and hasattr(value, "itemsize") and not hasattr(value, "item"):
+        return {markers.DTYPE: value.name}
+    number = value.item()
+    if isinstance(number, complex):
+        number = [number.real, number.imag]
+    return {markers.SCALAR: [value.dtype.name, number]}
+
+
+def _sort_key(item: tuple[Any, Any]) -> tuple[str, str]:
+    return type(item[0]).__name__, str(item[0])
+
+
+def _problem(parts: tuple[Any, ...], reason: str) -> str:
+    return f"{paths.join('cfg', *parts)}: cannot be saved: {reason}"

@@ -1,0 +1,149 @@
+"""Reads fields that are references: follows paths and applies operations, under the rules of trust."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import ml_collections
+
+from kauldron_core.errors import ConfigError, unknown_name
+from kauldron_core.konfig import operations
+from kauldron_core.konfig.markers import CONST
+from kauldron_core.konfig.references import (
+    LAZY,
+    OpRef,
+    PathRef,
+    Placeholder,
+    Reference,
+    ReferenceFailed,
+    RequiredValueMissing,
+    describe,
+)
+from kauldron_core.konfig.targets import find_target
+
+_MISSING: Any = object()
+_MAX_DEPTH = 150
+
+
+class Evaluation:
+    """One reading of a config. Each lazy field is computed once, and a circle is found.
+
+    Args:
+      overlay: Values that replace fields, by `(id(node), key)`.
+      trusted: False treats every reference as one that came from a file.
+    """
+
+    def __init__(self, overlay: Mapping[tuple[int, Any], Any] | None = None, *, trusted: bool = True) -> None:
+        self._overlay = overlay or {}
+        self._trusted = trusted
+        self._known: dict[tuple[int, Any], Any] = {}
+        self._open: set[tuple[int, Any]] = set()
+
+    def read(self, node: ml_collections.ConfigDict, key: Any) -> Any:
+        """Returns the value of a field (which the node must have, or the overlay)."""
+        place = (id(node), key)
+        if place in self._overlay:
+            return self._overlay[place]
+        value = fields(node)[key]
+        return value if type(value) not in LAZY else self._lazy(place, value)
+
+    def value(self, value: Any) -> Any:
+        """Returns what a value stands for: itself, unless it is a reference or a placeholder."""
+        if type(value) is Placeholder:
+            if value.value is None and value.required:
+                raise RequiredValueMissing(f"a required {value.type.__name__} has no value yet")
+            return value.value
+        if type(value) is PathRef:
+            return self._follow(value)
+        return self._apply(value) if type(value) is OpRef else value
+
+    def _lazy(self, place: tuple[int, Any], value: Any) -> Any:
+        if place in self._known:
+            return self._known[place]
+        if place in self._open:
+            raise ReferenceFailed(f"{describe(value)} leads back to itself")
+        if len(self._open) >= _MAX_DEPTH:
+            raise ReferenceFailed(f"{describe(value)} is at the end of a chain of more than {_MAX_DEPTH} references")
+        self._open.add(place)
+        try:
+            result = self.value(value)
+        finally:
+            self._open.discard(place)
+        self._known[place] = result
+        return result
+
+    def _follow(self, ref: PathRef) -> Any:
+        value: Any = ref.konfig_node
+        for part in ref.konfig_parts:
+            value = self._step(value, part, ref)
+        return value
+
+    def _step(self, value: Any, part: Any, ref: Reference) -> Any:
+        """Returns what lies one step below `value`: a field, an entry or an attribute."""
+        if isinstance(value, ml_collections.ConfigDict):
+            return self._field(value, part, ref)
+        if value is None:
+            return None  # The reference waits for a placeholder.
+        try:
+            if not isinstance(part, str):
+                return self.value(value[part])
+            if isinstance(value, Mapping) and part in value:
+                return value[part]
+            return self._attribute(value, part, ref)
+        except (LookupError, TypeError, AttributeError) as error:
+            raise ReferenceFailed(f"{describe(ref)}: {error}") from None
+
+    def _field(self, node: ml_collections.ConfigDict, part: Any, ref: Reference) -> Any:
+        key = node.field_key(part) if hasattr(node, "field_key") else part
+        if (id(node), key) not in self._overlay and key not in fields(node):
+            raise ReferenceFailed(unknown_name("field", str(part), map(str, fields(node)), at=describe(ref)))
+        return self.read(node, key)
+
+    def _attribute(self, value: Any, name: str, ref: Reference) -> Any:
+        if not self._is_trusted(ref):
+            if name not in operations.SAFE_METHODS.get(type(value), ()):
+                raise ConfigError(
+                    f"{describe(ref)}: a config read from a file may not use {name!r} of a {type(value).__name__}"
+                )
+        return getattr(value, name)
+
+    def _apply(self, ref: OpRef) -> Any:
+        op = ref.konfig_op
+        if op == "call":
+            return self._call(ref)
+        args = [self.value(arg) for arg in ref.konfig_args]
+        if op == "get":
+            return self._step(args[0], args[1], ref)
+        if op in operations.EQUALITIES:
+            return operations.EQUALITIES[op](*args)
+        if any(arg is None for arg in args):
+            return None
+        return operations.OPERATIONS[op](*args)
+
+    def _call(self, ref: OpRef) -> Any:
+        function, *args = (self.value(arg) for arg in ref.konfig_args)
+        function = self._callable(function, ref)
+        return function(*args, **{name: self.value(arg) for name, arg in ref.konfig_kwargs.items()})
+
+    def _callable(self, function: Any, ref: OpRef) -> Callable[..., Any]:
+        is_trusted = self._is_trusted(ref)
+        if isinstance(function, ml_collections.ConfigDict) and CONST in function:
+            return find_target(function[CONST], trusted=is_trusted)
+        if not is_trusted and not _is_safe_method(function):
+            raise ConfigError(f"{describe(ref)}: a config read from a file may not call {function!r}")
+        return function
+
+    def _is_trusted(self, ref: Reference) -> bool:
+        return self._trusted and ref.konfig_trusted
+
+
+def fields(node: ml_collections.ConfigDict) -> dict[Any, Any]:
+    """Returns the fields of a node as they are stored, references unread."""
+    return node._fields  # pyright: ignore[reportPrivateUsage]
+
+
+def _is_safe_method(function: Any) -> bool:
+    owner = getattr(function, "__self__", None)
+    name = getattr(function, "__name__", "")
+    return name in operations.SAFE_METHODS.get(type(owner), ()) and function == getattr(owner, name, _MISSING)

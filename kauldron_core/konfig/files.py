@@ -1,0 +1,102 @@
+"""Configs as JSON text and as files."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+from typing import Any, Final
+
+from kauldron_core.errors import ConfigError
+from kauldron_core.konfig.config_dict import ConfigDict
+from kauldron_core.konfig.encoding import Encoder
+from kauldron_core.konfig.markers import FORMAT
+from kauldron_core.konfig.normalize import Builder
+from kauldron_core.konfig.origins import Origin
+from kauldron_core.rundir.atomic import write_atomic
+
+VERSION: Final = 1
+MAX_BYTES: Final = 16 * 2**20
+"""Largest file that is read; a config of 300 leaves has 20 kB."""
+
+
+def to_json(cfg: Any, references: bool = True, *, indent: int | None = None) -> str:
+    """Returns a config as JSON text.
+
+    Args:
+      cfg: The config.
+      references: Whether references stay references. False gives the plain form that Kauldron reads: tuples become
+        lists, paths become text, shared nodes are written in full each time.
+      indent: Spaces by which nested lines are indented; one line when it is not given.
+
+    Raises:
+      ConfigError: With the path of a value that JSON cannot hold.
+    """
+    separators = (",", ":") if indent is None and references else None
+    return json.dumps(Encoder(cfg, references=references).encode(), indent=indent, separators=separators)
+
+
+def from_json(text: str, *, source: str = "a JSON text") -> ConfigDict:
+    """Returns the config in a JSON text. Its nodes are untrusted: it could come from anywhere.
+
+    Args:
+      text: What `to_json` or Kauldron wrote.
+      source: What the text is called in messages.
+
+    Raises:
+      ConfigError: When it is not the JSON of a config.
+    """
+    if len(text) > MAX_BYTES:
+        raise ConfigError(f"{source}: a config of more than {MAX_BYTES} bytes is not read")
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{source}: not JSON ({error})") from None
+    return _config(data, source)
+
+
+def save(cfg: Any, path: str | os.PathLike[str]) -> None:
+    """Writes a config to a file, references kept.
+
+    Raises:
+      ConfigError: With the path of a value that JSON cannot hold; the file is not touched then.
+    """
+    body = Encoder(cfg, references=True).encode()
+    write_atomic(pathlib.Path(path), json.dumps({FORMAT: VERSION, "config": body}, indent=1) + "\n")
+
+
+def load(path: str | os.PathLike[str]) -> ConfigDict:
+    """Reads a config from a file. Its nodes are untrusted: what they name is checked before it is imported.
+
+    Raises:
+      ConfigError: When the file does not hold a config.
+    """
+    path = pathlib.Path(path)
+    if not path.is_file():
+        raise ConfigError(f"{path}: there is no such file")
+    size = path.stat().st_size
+    if size > MAX_BYTES:
+        raise ConfigError(f"{path}: {size} bytes are too many for a config (at most {MAX_BYTES})")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: not a text file") from None
+    return from_json(text, source=str(path))
+
+
+def _config(data: Any, source: str) -> ConfigDict:
+    if not isinstance(data, dict):
+        raise ConfigError(f"{source}: a config is a JSON object, not a {type(data).__name__}")
+    body: dict[Any, Any] = data
+    if FORMAT in body:
+        version = body[FORMAT]
+        if version != VERSION:
+            raise ConfigError(f"{source}: written in format {version!r}; this version reads {VERSION}")
+        body = body.get("config", {})
+    cfg = ConfigDict.blank(trusted=False, origin=Origin(source, 0))
+    try:
+        Builder(ConfigDict, trusted=False, origin=Origin(source, 0)).fill(cfg, body)
+    except ConfigError as error:
+        error.add_note(f"while reading {source}")
+        raise
+    return cfg

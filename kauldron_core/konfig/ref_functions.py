@@ -1,0 +1,66 @@
+"""References that take code: functions of references, and configs that follow another one field by field."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import ml_collections
+
+from kauldron_core.konfig.config_dict import ConfigDict
+from kauldron_core.konfig.evaluate import fields
+from kauldron_core.konfig.markers import CONST, QUALNAME
+from kauldron_core.konfig.references import OpRef, PathRef, Placeholder
+
+
+def ref_fn(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Returns a reference to `fn(*args, **kwargs)`, computed whenever it is read; alone, it decorates `fn` to do so.
+
+    A function of a module can be saved with the config. A lambda cannot.
+
+    Args:
+      fn: What to compute.
+      *args: Arguments, references or values.
+      **kwargs: Arguments by name.
+    """
+    if not args and not kwargs:
+        return _deferred(fn)
+    return OpRef("call", (_undecorated(fn), *args), kwargs)
+
+
+def _deferred(fn: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(fn)
+    def defer(*args: Any, **kwargs: Any) -> Any:
+        return OpRef("call", (fn, *args), kwargs)
+
+    defer.konfig_undecorated = fn  # pyright: ignore[reportFunctionMemberAccess]
+    return defer
+
+
+def _undecorated(fn: Callable[..., Any]) -> Callable[..., Any]:
+    return getattr(fn, "konfig_undecorated", fn)
+
+
+def ref_copy(cfg: ConfigDict) -> Any:
+    """Returns a config that follows `cfg` field by field, until a field is set in the copy.
+
+    Changes of the copy do not reach `cfg`. Fields that `cfg` gains later are not followed.
+    """
+    made: dict[int, ConfigDict] = {}
+
+    def copied(node: ConfigDict) -> ConfigDict:
+        if id(node) not in made:
+            made[id(node)] = follower = ConfigDict.blank(trusted=node.is_trusted, origin=node.origin)
+            own = fields(follower)
+            for key, value in fields(node).items():
+                value = value.value if type(value) is Placeholder else value
+                if key in (QUALNAME, CONST):
+                    own[key] = value
+                elif isinstance(value, ml_collections.ConfigDict):
+                    own[key] = copied(value)  # pyright: ignore[reportArgumentType]
+                else:
+                    own[key] = PathRef(node, (key,), trusted=node.is_trusted)
+        return made[id(node)]
+
+    return copied(cfg)
