@@ -13,6 +13,9 @@ import numpy as np
 
 from kauldron_core.errors import ConfigError
 
+# Up to here a permutation is drawn and kept: 8 MiB an epoch.
+_LARGEST_DRAWN = 2**20
+
 
 class Order(Protocol):
     """The order in which the records of one epoch are read."""
@@ -49,7 +52,10 @@ class Shuffled:
 
 
 class IndexShuffled:
-    """A permutation an epoch that needs no memory: each position is mapped by a block cipher over the index range."""
+    """A permutation an epoch that needs no memory: each position is mapped by a block cipher over the index range.
+
+    The cipher works on blocks of 16 bits at least and tries again until the result is in range: slow for small sets.
+    """
 
     def __init__(self, num_examples: int, seed: int):
         # Grain takes 3 s to import; only who uses it should wait.
@@ -67,6 +73,11 @@ class IndexShuffled:
             dtype=np.int64,
             count=len(offsets),
         )
+
+
+def shuffled(num_examples: int, seed: int) -> Order:
+    """Returns the shuffled order that suits the size."""
+    return Shuffled(num_examples, seed) if num_examples <= _LARGEST_DRAWN else IndexShuffled(num_examples, seed)
 
 
 def mixed_seed(seed: int, *path: int | str) -> int:

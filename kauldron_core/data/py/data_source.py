@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from kauldron_core.data.order import IndexShuffled, Order
+from kauldron_core.data.order import Order, shuffled
 from kauldron_core.data.ordered import Records
 from kauldron_core.data.prefetching import PrefetchingPipeline
 from kauldron_core.data.shared import Identity
@@ -65,4 +65,4 @@ class DataSource(StoredPipeline, PrefetchingPipeline):
         return SourceRecords(source)
 
     def _shuffled(self, num_examples: int, seed: int) -> Order:
-        return IndexShuffled(num_examples, seed)
+        return shuffled(num_examples, seed)
