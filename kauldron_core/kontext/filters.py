@@ -6,7 +6,7 @@ from typing import Any
 
 from kauldron_core import paths
 from kauldron_core.kontext import search
-from kauldron_core.kontext.containers import children, is_sequence
+from kauldron_core.kontext.containers import children, is_container, is_sequence
 from kauldron_core.kontext.glob import as_glob
 from kauldron_core.kontext.lookup import PathLookupError
 from kauldron_core.kontext.path import Context, PathInput
@@ -28,7 +28,7 @@ def filter_by_path(obj: Context, path: PathInput) -> Context:
     kept: dict[Part, Any] = {}
     for found, _ in search.find(obj, glob.parts):
         _keep(kept, _normal(obj, found))
-    if not kept and not is_sequence(obj) and not list(children(obj)):
+    if not kept and not is_container(obj):
         raise PathLookupError(f"{paths.format(glob.parts)}: nothing in this {type(obj).__name__} matches")
     return _build(obj, kept)
 

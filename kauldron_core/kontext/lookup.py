@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from kauldron_core import paths
-from kauldron_core.errors import listing
+from kauldron_core.errors import closest, listing
 from kauldron_core.kontext.containers import MISSING, available, children, get_child
 from kauldron_core.paths import Part
 
@@ -46,22 +46,29 @@ def miss(root: Any, parts: tuple[Part, ...], index: int, parent: Any) -> str:
     where = f"{paths.format(parts[:index])!r}" if index else "the root"
     shape = getattr(parent, "shape", None)
     kind = type(parent).__name__ + (f" of shape {shape}" if isinstance(shape, tuple) else "")
-    match = closest_path(root, parts)
+    match = closest_path(root, parts, index, parent)
     hint = f" Did you mean {match!r}?" if match else ""
     names = listing(_text(name) for name in available(parent))
     return f"{path}: {where} ({kind}) has no {failed!r}.{hint} Available: {names}."
 
 
-def closest_path(root: Any, parts: tuple[Part, ...]) -> str | None:
-    """Returns the path in `root` that was most likely meant by `parts`, or None when nothing is near."""
-    wanted = paths.format(parts)
-    candidates = [paths.format(candidate) for candidate, _ in walk(root) if candidate]
-    matches = difflib.get_close_matches(wanted, candidates, n=1, cutoff=0.6)
-    if matches:
-        return matches[0]
+def closest_path(root: Any, parts: tuple[Part, ...], index: int, parent: Any) -> str | None:
+    """Returns the path that was most likely meant by `parts`, whose part `index` is not in `parent`, or None."""
+    if match := _closest_part(parts[index], available(parent)):
+        path = (*parts[:index], match, *parts[index + 1 :])
+        # The rest may be mistyped too: then as far as the path leads.
+        return paths.format(path if lookup(root, path, default=MISSING) is not MISSING else path[: index + 1])
     # A layer more or less on the way to the same name is the usual slip.
-    same_name = [candidate for candidate, _ in walk(root) if candidate and candidate[-1] == parts[-1]]
-    return paths.format(same_name[0]) if same_name else None
+    candidates = [path for path, _ in walk(root) if path and _closest_part(parts[-1], [path[-1]])]
+    texts = [paths.format(path) for path in candidates if path != parts[: len(path)]]
+    matches = difflib.get_close_matches(paths.format(parts), texts, n=1, cutoff=0.0)
+    return matches[0] if matches else None
+
+
+def _closest_part(part: Part, candidates: list[Part]) -> str | None:
+    if not isinstance(part, str):
+        return None
+    return closest(part, [candidate for candidate in candidates if isinstance(candidate, str)])
 
 
 def walk(root: Any) -> Iterator[tuple[tuple[Part, ...], Any]]:
