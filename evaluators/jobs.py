@@ -1,0 +1,209 @@
+"""Evaluation of a whole run or of one trial, in this process: behind `kdr eval` and at the end of `kdr train`."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal
+
+from evaluators import ledger, watcher
+from evaluators import trial as trial_lib
+from evaluators.checkpoint_evaluator import CheckpointEvaluator
+from kauldron_core import rundir
+from kauldron_core.errors import ConfigError, unknown_name
+from kauldron_core.rundir import Record, RunDir, TrialDir
+
+Step = int | Literal["latest", "all", "due"]
+_STEP_WORDS = ("latest", "all", "due")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Request:
+    """What was asked for, the same for every trial."""
+
+    step: Step
+    names: tuple[str, ...] | None
+    again: bool
+    as_name: str | None
+    overrides: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Task:
+    """One evaluation to make."""
+
+    trial: TrialDir
+    name: str
+    step: int
+
+
+def evaluate_run(
+    run_or_trial: str | os.PathLike[str],
+    *,
+    step: Step = "latest",
+    names: Iterable[str] | None = None,
+    again: bool = False,
+    as_name: str | None = None,
+    overrides: Sequence[str] = (),
+    trust: Sequence[str] = (),
+    on_record: Callable[[Record], None] | None = None,
+) -> list[Record]:
+    """Evaluates checkpoints of a run directory or a trial and returns the records, oldest checkpoint first.
+
+    What has a record already is not evaluated again; its record is returned. Everything is checked before the first
+    evaluation.
+
+    Args:
+      run_or_trial: A run directory (all its trials) or a trial's folder.
+      step: Which checkpoints of each trial: the `latest`, `all`, those that the evaluators' run strategies make
+        `due` once training has ended, or one step.
+      names: Evaluators; by default the stand-alone ones, or all where there are none. `due` takes stand-alone ones.
+      again: Evaluate though there are records, and replace them; the old ones are kept.
+      as_name: Record under this name; needs one evaluator.
+      overrides: Changes of the config (`evals.test.num_batches=2`). A changed evaluator needs `as_name`.
+      trust: Packages whose names configs may call.
+      on_record: Called with each record as it is there.
+
+    Returns:
+      The records, each with the key `trial`. A trial that lacks the checkpoint asked for has one of status `skipped`,
+      which is not written anywhere.
+
+    Raises:
+      ConfigError: If there is no such run, checkpoint or evaluator, or a changed evaluator has no new name.
+    """
+    chosen = None if names is None else tuple(names)
+    request = _Request(step=_parse_step(step), names=chosen, again=again, as_name=as_name, overrides=tuple(overrides))
+    worker = CheckpointEvaluator(trust=trust)
+    tasks, missing = _plan(_trials(run_or_trial), request)
+    records = [*missing]
+    for record in missing:
+        _tell(on_record, record)
+    for task in tasks:
+        worker.open(task.trial, request.overrides)  # A config that can't be built is the user's to mend, no result.
+        record = worker.evaluate(
+            task.trial, task.name, task.step, again=again, as_name=as_name, overrides=request.overrides
+        )
+        records.append({"trial": task.trial.name, **record})
+        _tell(on_record, records[-1])
+    return records
+
+
+def _parse_step(step: Step | str) -> Step:
+    if isinstance(step, int) or step in _STEP_WORDS:
+        return step  # pyright: ignore[reportReturnType]
+    if step.isdecimal():
+        return int(step)
+    raise ConfigError(unknown_name("step", step, [*_STEP_WORDS, "a number"], at="--step"))
+
+
+def _tell(listener: Callable[[Record], None] | None, record: Record) -> None:
+    if listener is not None:
+        listener(record)
+
+
+def _trials(run_or_trial: str | os.PathLike[str]) -> list[TrialDir]:
+    """Returns the trials that a path means."""
+    path = pathlib.Path(run_or_trial)
+    if TrialDir(path).exists():
+        return [TrialDir(path)]
+    if RunDir(path).exists():
+        trials = RunDir(path).trials()
+        if not trials:
+            raise ConfigError(f"{path}: this run has no trials yet.")
+        return trials
+    if path.exists():
+        raise ConfigError(f"{path}: neither a run directory (no sweep.json) nor a trial (no config.json).")
+    siblings = sorted(entry.name for entry in path.parent.iterdir()) if path.parent.is_dir() else []
+    raise ConfigError(unknown_name("run or trial", path.name, siblings, at=str(path.parent)))
+
+
+def _plan(trials: list[TrialDir], request: _Request) -> tuple[list[_Task], list[Record]]:
+    """Returns the evaluations to make, and a record for each trial that has no such checkpoint."""
+    tasks: list[_Task] = []
+    missing: list[Record] = []
+    for trial in trials:
+        names = _evaluators(trial, request)
+        steps = watcher.committed_steps(trial.checkpoints)
+        found = _tasks(trial, names, steps, request)
+        if not found and request.step != "due":
+            error = "there is no checkpoint" if not steps else f"there is no checkpoint at step {request.step}"
+            missing += [_skipped(trial, request.as_name or name, request.step, error) for name in names]
+        tasks += found
+    if missing and len({record["trial"] for record in missing}) == len(trials):
+        raise ConfigError(_no_checkpoint(trials, request.step))
+    return tasks, missing
+
+
+def _tasks(trial: TrialDir, names: list[str], steps: list[int], request: _Request) -> list[_Task]:
+    if request.step == "due":
+        return [_Task(trial, name, step) for name, step in ledger.due(trial, finished=True) if name in names]
+    wanted = {"latest": steps[-1:], "all": steps}.get(str(request.step), [s for s in steps if s == request.step])
+    return [_Task(trial, name, step) for step in wanted for name in names]
+
+
+def _evaluators(trial: TrialDir, request: _Request) -> list[str]:
+    """Returns the evaluators to run on a trial, after a look at what they recorded before."""
+    cfg = trial_lib.read_config(trial, request.overrides)
+    available = list(trial_lib.evaluator_nodes(cfg))
+    standalone = [name for name in available if name in trial_lib.standalone_strategies(trial)]
+    if request.names is None:
+        names = standalone if standalone or request.step == "due" else available
+    else:
+        names = list(dict.fromkeys(request.names))
+    for name in names:
+        if name not in available:
+            raise ConfigError(unknown_name("evaluator", name, available, at="--evals"))
+    if not names and request.step != "due":
+        raise ConfigError(f"{trial.config_path}: evals: this trial has no evaluators.")
+    _check_names(trial, names, request)
+    for name in names:
+        _check_unchanged(trial, request.as_name or name, trial_lib.evaluator_fingerprint(cfg, name))
+    return names
+
+
+def _check_names(trial: TrialDir, names: list[str], request: _Request) -> None:
+    if request.as_name is None:
+        return
+    rundir.check_name(request.as_name, kind="evaluator", at="--as")
+    if len(names) != 1:
+        raise ConfigError(
+            f"--as: {request.as_name!r} can name one evaluator, not {len(names)}. Add --evals={names[0]}."
+        )
+    if request.as_name in ("train", *trial_lib.evaluator_nodes(trial_lib.read_config(trial))) and (
+        request.as_name != names[0]
+    ):
+        raise ConfigError(f"--as: the name {request.as_name!r} is taken in this experiment. Choose another.")
+
+
+def _check_unchanged(trial: TrialDir, name: str, fingerprint: str) -> None:
+    """Refuses to mix the numbers of two evaluators under one name."""
+    folder = trial.evals / name
+    for (recorded, step), record in rundir.read_eval_results(trial).items() if folder.is_dir() else ():
+        if recorded == name and record.get("fingerprint") not in ("", None, fingerprint):
+            raise ConfigError(
+                f"evals.{name}: not the evaluator that gave the result at step {step} of {trial.name}. "
+                f"Record it under another name: --as={_free_name(trial, name)}."
+            )
+
+
+def _free_name(trial: TrialDir, name: str) -> str:
+    number = 2
+    while (trial.evals / f"{name}-{number}").exists():
+        number += 1
+    return f"{name}-{number}"
+
+
+def _no_checkpoint(trials: list[TrialDir], step: Step) -> str:
+    steps = sorted({found for trial in trials for found in watcher.committed_steps(trial.checkpoints)})
+    where = trials[0].name if len(trials) == 1 else f"{len(trials)} trials"
+    if not steps:
+        return f"--step: there is no checkpoint in {where} yet."
+    nearest = min(steps, key=lambda found: abs(found - int(step)))
+    listed = ", ".join(map(str, steps if len(steps) <= 12 else [*steps[:6], "...", *steps[-5:]]))
+    return f"--step: unknown step {step!r}. Did you mean {nearest}? Available: {listed}, latest, all."
+
+
+def _skipped(trial: TrialDir, name: str, step: Step, error: str) -> Record:
+    return {"trial": trial.name, "evaluator": name, "step": step, "status": "skipped", "values": {}, "error": error}

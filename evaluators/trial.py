@@ -1,0 +1,123 @@
+"""What a trial's config says about its evaluators, read without building the experiment."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from kauldron_core import konfig
+from kauldron_core.rundir import TrialDir
+
+
+class Strategy(Protocol):
+    """When an evaluator runs (`kauldron_core.evals.RunStrategy` fits)."""
+
+    @property
+    def is_standalone(self) -> bool:
+        """Whether it runs on checkpoints, outside of training."""
+        ...
+
+    def due_steps(self, checkpoint_steps: Iterable[int], is_final: bool) -> list[int]:
+        """Returns the checkpoints to evaluate, oldest first."""
+        ...
+
+
+class _Known:
+    """Stands for one of our own strategies: building the real one imports JAX, and the driver only needs this much."""
+
+    def __init__(self, due_steps: Callable[[list[int], bool], list[int]] | None):
+        self.is_standalone = due_steps is not None
+        self._due_steps = due_steps
+
+    def due_steps(self, checkpoint_steps: Iterable[int], is_final: bool) -> list[int]:
+        return self._due_steps(sorted(checkpoint_steps), is_final) if self._due_steps else []
+
+
+KNOWN: dict[str, Strategy] = {
+    "EveryNSteps": _Known(None),
+    "Once": _Known(None),
+    "Final": _Known(None),
+    "StandaloneEveryCheckpoint": _Known(lambda steps, is_final: steps),
+    "StandaloneLastCheckpoint": _Known(lambda steps, is_final: steps[-1:] if is_final else []),
+}
+
+
+def read_config(trial_dir: str | os.PathLike[str], overrides: Sequence[str] = ()) -> konfig.ConfigDict:
+    """Returns a trial's config with overrides (`evals.test.num_batches=2`) applied.
+
+    Raises:
+      ConfigError: If an override doesn't fit.
+    """
+    cfg = konfig.load(TrialDir(trial_dir).config_path)
+    if overrides:
+        konfig.apply_overrides(cfg, list(overrides))
+    return cfg
+
+
+def evaluator_nodes(cfg: konfig.ConfigDict) -> dict[str, konfig.ConfigDict]:
+    """Returns the evaluators' nodes by name; those that an override has set to None are left out."""
+    nodes = cfg.get("evals") or {}
+    return {name: nodes[name] for name in nodes if nodes[name] is not None}
+
+
+def standalone_strategies(trial_dir: str | os.PathLike[str]) -> Mapping[str, Strategy]:
+    """Returns when each stand-alone evaluator of a trial runs, by name. Our own strategies cost no JAX import."""
+    path = TrialDir(trial_dir).config_path
+    status = path.stat()
+    return _strategies(os.fspath(path.absolute()), status.st_mtime_ns, status.st_size)
+
+
+@functools.lru_cache(maxsize=4096)
+def _strategies(config_path: str, mtime_ns: int, size: int) -> Mapping[str, Strategy]:
+    del mtime_ns, size  # In the cache's key: a config that was replaced is read again.
+    nodes = evaluator_nodes(konfig.load(config_path))
+    strategies = {name: _strategy(node) for name, node in nodes.items()}
+    return {name: strategy for name, strategy in strategies.items() if strategy.is_standalone}
+
+
+def _strategy(node: konfig.ConfigDict) -> Strategy:
+    run = node.get("run")
+    if run is None:
+        return konfig.resolve(node).run
+    module, _, name = str(run.get("__qualname__", "")).partition(":")
+    known = KNOWN.get(name.rpartition(".")[2]) if module.split(".")[0] == "kauldron_core" else None
+    return known or konfig.resolve(run)
+
+
+def evaluator_fingerprint(cfg: konfig.ConfigDict, name: str) -> str:
+    """Returns what identifies the numbers that evaluator `name` gives: a hash of everything that it reads.
+
+    That is its own node and what it takes from the root of the config, but not when it runs.
+    """
+    return _hash({**_own(cfg, name), **_inherited(cfg, name)})
+
+
+def program_fingerprint(cfg: konfig.ConfigDict, name: str) -> str:
+    """Returns what two trials must share to use one built evaluator: `evaluator_fingerprint` and the model."""
+    model = {key: _plain(cfg.get(key)) for key in ("model", "rng_streams", "seed", "sharding")}
+    return _hash({**_own(cfg, name), **_inherited(cfg, name), "root": model})
+
+
+_INHERITED = {"ds": "eval_ds", "losses": "train_losses", "metrics": "train_metrics"}
+
+
+def _own(cfg: konfig.ConfigDict, name: str) -> dict[str, Any]:
+    node = evaluator_nodes(cfg)[name]
+    return {key: _plain(node[key]) for key in node if key != "run"}
+
+
+def _inherited(cfg: konfig.ConfigDict, name: str) -> dict[str, Any]:
+    node = evaluator_nodes(cfg)[name]
+    return {own: _plain(cfg.get(root)) for own, root in _INHERITED.items() if node.get(own) is None}
+
+
+def _plain(value: Any) -> Any:
+    return konfig.to_json(value, references=False) if isinstance(value, konfig.ConfigDict) else value
+
+
+def _hash(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]

@@ -1,0 +1,33 @@
+"""Which checkpoints of a trial are complete. Loads neither JAX nor Orbax: the driver asks every second."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+
+# Orbax 0.12.8 on a POSIX file system (orbax/checkpoint/_src/path/atomicity.py, AtomicRenameTemporaryPath): a step is
+# written into `ckpt_N.orbax-checkpoint-tmp`, whose first file is `_CHECKPOINT_METADATA`. When all items are on disk
+# it puts the commit time into that file, adds `commit_success.txt`, and renames the folder to `ckpt_N`. So the
+# rename is the commit: a folder of the plain name is complete, and one that lacks the file did not come from Orbax.
+# Our checkpointer removes one by renaming it first (`ckpt_N.removed`), so half a removed folder has another name too.
+_NAME = re.compile(r"ckpt_(0|[1-9]\d*)")
+_COMMIT_FILE = "_CHECKPOINT_METADATA"
+
+
+def committed_steps(checkpoints_dir: str | os.PathLike[str]) -> list[int]:
+    """Returns the steps of the committed checkpoints in a folder, ascending; other names are ignored.
+
+    A checkpoint listed here may still be gone or damaged when it is read.
+    """
+    try:
+        names = os.listdir(checkpoints_dir)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    steps = [int(match[1]) for name in names if (match := _NAME.fullmatch(name))]
+    return sorted(step for step in steps if is_committed(checkpoints_dir, step))
+
+
+def is_committed(checkpoints_dir: str | os.PathLike[str], step: int) -> bool:
+    """Returns whether the checkpoint at `step` is there and complete."""
+    return (pathlib.Path(checkpoints_dir) / f"ckpt_{step}" / _COMMIT_FILE).is_file()
