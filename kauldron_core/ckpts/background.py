@@ -27,8 +27,8 @@ class BackgroundSaver:
         self._args = ocp.args
         self._running: epath.Path | None = None
         # Filled by Orbax's thread, emptied by ours.
-        self._committed: collections.deque[int] = collections.deque()
-        options = ocp.AsyncOptions(post_finalization_callback=self._on_commit)
+        self._written: collections.deque[epath.Path] = collections.deque()
+        options = ocp.AsyncOptions(post_finalization_callback=self._on_written)
         self._checkpointer = ocp.AsyncCheckpointer(ocp.CompositeCheckpointHandler(), async_options=options)
 
     def start(self, path: epath.Path, *, state: Any, data_state: Any, metadata: dict[str, Any]) -> None:
@@ -48,7 +48,10 @@ class BackgroundSaver:
         """Returns the steps that were committed since the last call."""
         with self._naming_checkpoint():
             self._checkpointer.check_for_errors()
-        finished = [self._committed.popleft() for _ in range(len(self._committed))]
+        finished: list[int] = []
+        # Orbax calls back just before it renames the folder, and the rename is what commits.
+        while self._written and layout.is_committed(self._written[0]):
+            finished.append(int(self._written.popleft().name.removeprefix("ckpt_")))
         return tuple(finished)
 
     def wait(self) -> None:
@@ -63,9 +66,9 @@ class BackgroundSaver:
         finally:
             self._checkpointer.close()
 
-    def _on_commit(self) -> None:
+    def _on_written(self) -> None:
         if self._running is not None:
-            self._committed.append(int(self._running.name.removeprefix("ckpt_")))
+            self._written.append(self._running)
 
     @contextlib.contextmanager
     def _naming_checkpoint(self) -> Iterator[None]:
