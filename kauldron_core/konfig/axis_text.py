@@ -10,7 +10,7 @@ from typing import Any
 
 from kauldron_core.errors import ConfigError, closest
 from kauldron_core.konfig.axes import Axis, RandomAxis
-from kauldron_core.konfig.names import Names
+from kauldron_core.konfig.names import Aliases, Names
 from kauldron_core.konfig.places import find_place
 from kauldron_core.konfig.refusal import refusal, shown
 from kauldron_core.konfig.sampling import PARAMETERS, Distribution, rounded
@@ -32,7 +32,7 @@ FUNCTIONS = (*_GRIDS, *PARAMETERS)
 
 
 def parse_axis(
-    cfg: Any, path: str, text: str, *, aliases: Mapping[str, str] | None = None, names: Names | None = None
+    cfg: Any, path: str, text: str, *, aliases: Aliases | None = None, names: Names | None = None
 ) -> Axis | RandomAxis:
     """Returns the axis that `--sweep.PATH=TEXT` means for a config; its values are checked against the field.
 
@@ -56,7 +56,7 @@ def parse_axis(
 
 
 def parse_axes(
-    cfg: Any, pairs: Iterable[tuple[str, str]], *, aliases: Mapping[str, str] | None = None
+    cfg: Any, pairs: Iterable[tuple[str, str]], *, aliases: Aliases | None = None
 ) -> list[Axis | RandomAxis]:
     """Returns the axes of a command line, each given as (path, text)."""
     names = Names.of(cfg, aliases)
@@ -64,7 +64,7 @@ def parse_axes(
 
 
 def from_strings(
-    cfg: Any, texts: Iterable[str], *, aliases: Mapping[str, str] | None = None
+    cfg: Any, texts: Iterable[str], *, aliases: Aliases | None = None
 ) -> list[Axis | RandomAxis]:
     """Returns the axes written as `PATH=TEXT`, as after `--sweep.`."""
     pairs: list[tuple[str, str]] = []

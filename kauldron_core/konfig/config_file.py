@@ -14,8 +14,9 @@ from kauldron_core.konfig.axes import Listed, listed
 from kauldron_core.konfig.config_dict import ConfigDict
 from kauldron_core.konfig.config_import import ImportedFile, import_file
 from kauldron_core.konfig.files import load
-from kauldron_core.konfig.names import Names
+from kauldron_core.konfig.names import Aliases, Names
 from kauldron_core.konfig.parameters import parameters_of
+from kauldron_core.konfig.proxies import Proxy
 from kauldron_core.konfig.refusal import refusal, shown
 from kauldron_core.konfig.slots import Slot
 from kauldron_core.konfig.splitting import partition_outside, split_items
@@ -42,7 +43,7 @@ class ConfigFile:
     name: str
     module: ModuleType | None = None
     imported: ImportedFile | None = None
-    aliases: Mapping[str, str] | None = None
+    aliases: Aliases | None = None
 
     def sweep(self, name: str = "") -> Listed:
         """Returns the points of `sweep()` or `sweep_NAME()`.
@@ -97,19 +98,15 @@ def split_arguments(path: str) -> tuple[str, dict[str, str]]:
     return f"{head}.py", texts
 
 
-def aliases_of(module: ModuleType) -> dict[str, str]:
-    """Returns the modules that a config file can name, by the names it uses."""
-    aliases: dict[str, str] = {}
+def aliases_of(module: ModuleType) -> dict[str, Proxy | str]:
+    """Returns what the names of a config file stand for: its imports, and the file itself."""
+    aliases: dict[str, Proxy | str] = {module.__name__.rpartition(".")[2]: module.__name__}
     for name, value in vars(module).items():
-        if isinstance(value, ModuleType):
+        if isinstance(value, Proxy):
+            aliases[name] = value
+        elif isinstance(value, ModuleType):
             aliases[name] = value.__name__
-        elif isinstance(qualname := _proxy_name(value), str):
-            aliases[name] = qualname
     return aliases
-
-
-def _proxy_name(value: Any) -> str | None:
-    return None
 
 
 def _load_json(file: Path, texts: Mapping[str, str]) -> ConfigFile:
@@ -198,7 +195,7 @@ def _unknown_sweep(config_file: ConfigFile, flag: str, name: str) -> str:
     return unknown_name("sweep function", name, names, at=f"{flag} ({config_file.path})")
 
 
-def read_trials(path: str | Path, cfg: Any, *, aliases: Mapping[str, str] | None = None) -> Listed:
+def read_trials(path: str | Path, cfg: Any, *, aliases: Aliases | None = None) -> Listed:
     """Returns the points of a file with one trial a line.
 
     A line is `PATH=VALUE PATH=VALUE`, quoted as on a command line, or a JSON object of values by path. Blank lines

@@ -11,17 +11,17 @@ from types import ModuleType
 from typing import Any
 
 from kauldron_core.errors import ConfigError, unknown_name
+from kauldron_core.konfig.copying import nodes
+from kauldron_core.konfig.evaluate import fields
+from kauldron_core.konfig.markers import CONST, QUALNAME
+from kauldron_core.konfig.proxies import Proxy, qualname
+from kauldron_core.konfig.targets import find_loaded, find_target, registered_aliases, split
 
-COMMON_ALIASES: Mapping[str, str] = {
-    "kd": "kauldron_core.kd",
-    "nn": "flax.linen",
-    "nnx": "flax.nnx",
-    "jnp": "jax.numpy",
-    "np": "numpy",
-    "tf": "tensorflow",
-    "tfds": "tensorflow_datasets",
-}
-"""Short names that everyone uses; a config file's own imports come first."""
+Aliases = Mapping[str, "Proxy | str"]
+"""What a config file's names stand for: proxies, or names of modules."""
+
+_MORE_ALIASES = {"nnx": "flax.nnx"}
+_PLAIN = (bool, int, float, str)
 
 
 @dataclass(frozen=True)
@@ -29,72 +29,109 @@ class Names:
     """The names that a config's override text may use.
 
     Attributes:
-      modules: Module path of each alias.
+      proxies: What each alias stands for.
     """
 
-    modules: Mapping[str, str] = field(default_factory=dict[str, str])
+    proxies: Mapping[str, Proxy] = field(default_factory=dict[str, Proxy])
 
     @classmethod
-    def of(cls, cfg: Any, extra: Mapping[str, str] | None = None) -> Names:
-        """Returns the aliases of a config: `extra`, the common ones and the packages whose names it holds."""
-        roots = {qualname.split(":")[0].split(".")[0] for qualname in _qualnames(cfg, set())}
-        return cls({**{root: root for root in roots}, **COMMON_ALIASES, **(extra or {})})
+    def of(cls, cfg: Any, extra: Aliases | None = None) -> Names:
+        """Returns the names of a config: `extra`, the registered ones, and the packages that its nodes name."""
+        modules: dict[str, Proxy | str] = {root: root for root in _roots(cfg)}
+        modules.update({alias: module for module, alias in registered_aliases().items()})
+        modules.update(_MORE_ALIASES)
+        modules.update(extra or {})
+        return cls({alias: Proxy(found) if isinstance(found, str) else found for alias, found in modules.items()})
 
     def knows(self, dotted: str) -> bool:
         """Returns whether the first part of `dotted` is an alias of the config."""
-        return dotted.split(".")[0] in self.modules
+        return dotted.split(".")[0] in self.proxies
 
-    def find(self, dotted: str, at: str) -> tuple[str, Any]:
-        """Returns the qualified name (`module:a.b`) and the object that `dotted` stands for.
+    def find(self, dotted: str) -> Proxy:
+        """Returns what `dotted` stands for. Unless the alias is lazy, its module is imported and the name looked up.
 
         Raises:
           ConfigError: When there is no such module or name.
         """
         first, *rest = dotted.split(".")
-        module = _import(self.modules.get(first, first))
-        if module is None:
-            raise ConfigError(unknown_name("module", first, sorted(self.modules), at=f"{at}: {dotted}"))
-        while rest and not hasattr(module, rest[0]):
-            inner = _import(f"{module.__name__}.{rest[0]}")
-            if inner is None:
-                break
-            module, rest = inner, rest[1:]
-        while len(rest) > 1 and isinstance(inner := getattr(module, rest[0], None), ModuleType):
-            if inner.__name__ != f"{module.__name__}.{rest[0]}":
-                break
-            module, rest = inner, rest[1:]
-        found: Any = module
-        for attribute in rest:
-            if not hasattr(found, attribute):
-                raise ConfigError(unknown_name("name", attribute, _public(found), at=f"{at}: {dotted}"))
-            found = getattr(found, attribute)
-        return f"{module.__name__}:{'.'.join(rest)}", found
+        found = self.proxies.get(first)
+        if found is None:
+            if not _is_importable(first):
+                raise ConfigError(unknown_name("module", first, sorted(self.proxies), at=dotted))
+            found = Proxy(first)
+        if not _is_lazy(found):
+            found = _loaded(found, dotted)
+        for part in rest:
+            found = _step(found, part)
+        return found
+
+    def owners_of(self, name: str) -> list[str]:
+        """Returns the aliases of imported modules that have a public `name`."""
+        owners = [(alias, find_loaded(_module_name(proxy))) for alias, proxy in self.proxies.items()]
+        return [alias for alias, found in owners if isinstance(found, ModuleType) and hasattr(found, name)]
 
 
-def _qualnames(node: Any, visited: set[int]) -> Iterator[str]:
-    """Yields the qualified name of every call and constant of a config."""
-    if not isinstance(node, (Mapping, list, tuple)) or id(node) in visited:
-        return
-    visited.add(id(node))
-    if isinstance(node, Mapping):
-        yield from (str(node[key]) for key in ("__qualname__", "__const__") if key in node)
-        children = [node[key] for key in node]
-    else:
-        children = list(node)
-    for child in children:
-        yield from _qualnames(child, visited)
+def constant(proxy: Proxy) -> Any:
+    """Returns the config value of a name: the value itself where it is a number or a text (`np.pi`), else the name."""
+    if not _is_lazy(proxy):
+        found = find_target(qualname(proxy), trusted=True)
+        # Plain leaves can be swept and packed; a name could not.
+        if type(found) in _PLAIN:
+            return found
+    return proxy.__konfig_value__()
 
 
-def _import(name: str) -> ModuleType | None:
-    """Returns the module, or None when there is none of that name (an error inside it is not hidden)."""
-    if name in sys.modules:
-        return sys.modules[name]
+def is_callable(proxy: Proxy) -> bool:
+    """Returns whether what the proxy stands for can be called; a lazy one may."""
+    return _is_lazy(proxy) or callable(find_target(qualname(proxy), trusted=True))
+
+
+def _roots(cfg: Any) -> Iterator[str]:
+    """Yields the packages that the calls and constants of a config name."""
+    for node in nodes(cfg):
+        for marker in (QUALNAME, CONST):
+            if isinstance(name := fields(node).get(marker), str):
+                yield split(name)[0].split(".")[0]
+
+
+def _is_importable(name: str) -> bool:
     try:
-        is_there = importlib.util.find_spec(name) is not None
+        return name in sys.modules or importlib.util.find_spec(name) is not None
     except (ImportError, ValueError, AttributeError):
-        return None
-    return importlib.import_module(name) if is_there else None
+        return False
 
 
-def _public(found: Any) -> list[str]:
-    return [name for name in dir(found) if not name.startswith("_")]
+def _module_name(proxy: Proxy) -> str:
+    return _module(proxy) if not _attributes(proxy) else ""
+
+
+def _loaded(proxy: Proxy, dotted: str) -> Proxy:
+    """Imports the module of a proxy, so that names in it are looked up."""
+    try:
+        importlib.import_module(_module(proxy))
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"{dotted}: there is no module {error.name!r} here") from None
+    return proxy
+
+
+def _step(proxy: Proxy, part: str) -> Proxy:
+    """Returns what `part` is in a module or class; a module below that nobody has imported yet is imported."""
+    module = None if _attributes(proxy) or _is_lazy(proxy) else _module(proxy)
+    if module is not None and not hasattr(sys.modules.get(module), part) and _is_importable(f"{module}.{part}"):
+        importlib.import_module(f"{module}.{part}")
+    return getattr(proxy, part)
+
+
+# A proxy gives its own attributes to nobody who asks in the ordinary way: those are names of what it stands for.
+
+
+def _is_lazy(proxy: Proxy) -> bool:
+    return object.__getattribute__(proxy, "_konfig_is_lazy")
+
+
+def _module(proxy: Proxy) -> str:
+    return object.__getattribute__(proxy, "_konfig_module")
+
+
+def _attributes(proxy: Proxy) -> tuple[str, ...]:
+    return object.__getattribute__(proxy, "_konfig_attributes")

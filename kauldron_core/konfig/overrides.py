@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from kauldron_core import paths
 from kauldron_core.errors import ConfigError
-from kauldron_core.konfig.names import Names
+from kauldron_core.konfig.names import Aliases, Names
 from kauldron_core.konfig.places import Place, find_place
 from kauldron_core.konfig.refusal import refusal
 from kauldron_core.konfig.splitting import partition_outside
@@ -15,7 +15,7 @@ from kauldron_core.konfig.values import read_value
 
 
 def apply_overrides(
-    cfg: Any, overrides: Iterable[str], *, aliases: Mapping[str, str] | None = None, flag: str = "--cfg."
+    cfg: Any, overrides: Iterable[str], *, aliases: Aliases | None = None, flag: str = "--cfg."
 ) -> None:
     """Applies override texts to a config, in place and in order; nothing is changed when one is refused.
 

@@ -120,7 +120,8 @@ class _Walk:
         else:
             raise ConfigError(self._unknown(node, part, index, known))
         if qualname is None:
-            return key, annotations.element(annotation, key), UNKNOWN
+            # None switches an entry of a dict off (`--cfg.evals.test=None`).
+            return key, annotations.element(annotation, key), None
         parameter = _parameter(node, known or {}, key)
         return key, parameter.annotation, parameter.default
 

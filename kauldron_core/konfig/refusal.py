@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 
-from kauldron_core.errors import listing
+from kauldron_core.errors import ConfigError, listing
 
 _MAX_SHOWN = 80
 
@@ -25,6 +26,56 @@ def refusal(at: str, what: str, *, write: str = "", available: Iterable[str] | N
         # Last, so that no full stop follows what is to be copied.
         parts.append(f"Write: {write}")
     return one_line(" ".join(parts))
+
+
+class Refused(ConfigError):
+    """A value text that is refused; what was probably meant can be put into the text around it.
+
+    Args:
+      at: The flag in front of the equals sign (`--cfg.seed`).
+      what: What is wrong, without a full stop.
+      right: The value text that would be right.
+      or_text: Whether quoting the value, to mean it as text, would be right as well.
+      text: The value text that is refused.
+      available: Every name that would have been accepted, where names are the matter.
+    """
+
+    def __init__(
+        self,
+        at: str,
+        what: str,
+        *,
+        right: str | None = None,
+        or_text: bool = False,
+        text: str = "",
+        available: Iterable[str] | None = None,
+    ) -> None:
+        self.at, self.what, self.right, self.or_text, self.text = at, what, right, or_text, text
+        self.available = None if available is None else list(available)
+        super().__init__(self._message())
+
+    def within(self, at: str, before: str, after: str) -> Refused:
+        """Returns the same refusal for a text of which this value was a part."""
+        right = None if self.right is None else f"{before}{self.right}{after}"
+        text = f"{before}{self.text}{after}"
+        what = self.what
+        if self.or_text and self.right is None:
+            right = f"{before}{quoted(self.text)}{after}"
+        return Refused(at, what, right=right, text=text, available=self.available)
+
+    def _message(self) -> str:
+        rights = [] if self.right is None else [self.right]
+        rights += [quoted(self.text)] if self.or_text else []
+        write = " or, for the text, ".join(shlex.quote(f"{self.at}={right}") for right in rights)
+        if self.or_text and self.right is None:
+            write = f"{write} (to keep the text)"
+        return refusal(self.at, self.what, write=write, available=self.available)
+
+
+def quoted(text: str) -> str:
+    """Returns `text` as a Python string, with the quotes that need the least escaping in a shell."""
+    literal = repr(text)
+    return f'"{text}"' if literal == f"'{text}'" else literal
 
 
 def shown(text: str) -> str:

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any, cast
 
 from kauldron_core.errors import ConfigError
-from kauldron_core.konfig.names import Names
+from kauldron_core.konfig.names import Aliases, Names
 from kauldron_core.konfig.overrides import split_overrides
 from kauldron_core.konfig.places import find_place
 from kauldron_core.konfig.refusal import one_line, refusal, shown
 from kauldron_core.konfig.values import read_value
 
 
-def read_points(path: Path, cfg: Any, aliases: Mapping[str, str] | None) -> list[list[tuple[str, Any]]]:
+def read_points(path: Path, cfg: Any, aliases: Aliases | None) -> list[list[tuple[str, Any]]]:
     """Returns the overrides of each line.
 
     Raises:
