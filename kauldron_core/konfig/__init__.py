@@ -1,33 +1,59 @@
 """The experiment as plain data: written like the calls it describes, saved, compared, overridden, then resolved."""
 
+from kauldron_core.konfig.axes import Axis, Points, RandomAxis, axis, chain, listed, num_points, product, zip_axes
+from kauldron_core.konfig.axis_text import from_strings, parse_axes, parse_axis
+from kauldron_core.konfig.command import Command, read_command
 from kauldron_core.konfig.comparing import MISSING, Change, diff, fingerprint, flatten
 from kauldron_core.konfig.config_dict import ConfigDict
+from kauldron_core.konfig.config_file import ConfigFile, load_config_file, read_trials
 from kauldron_core.konfig.defaults import register_default_values
 from kauldron_core.konfig.files import from_json, load, save, to_json
 from kauldron_core.konfig.immutable import ImmutableDict
 from kauldron_core.konfig.importing import imports, set_lazy_imported_modules
 from kauldron_core.konfig.mocking import mock_modules
+from kauldron_core.konfig.overrides import apply_overrides
 from kauldron_core.konfig.ref_functions import ref_copy, ref_fn
 from kauldron_core.konfig.references import is_reference, placeholder, required
 from kauldron_core.konfig.resolving import resolve
 from kauldron_core.konfig.targets import register_aliases
+from kauldron_core.konfig.trials import Trial, configs, expand
 from kauldron_core.konfig.trusting import UntrustedError, trust, trusted_packages
 
 __all__ = [
     "MISSING",
+    "Axis",
     "Change",
+    "Command",
     "ConfigDict",
+    "ConfigFile",
     "ImmutableDict",
+    "Points",
+    "RandomAxis",
+    "Trial",
     "UntrustedError",
+    "apply_overrides",
+    "axis",
+    "chain",
+    "configs",
     "diff",
+    "expand",
     "fingerprint",
     "flatten",
     "from_json",
+    "from_strings",
     "imports",
     "is_reference",
+    "listed",
     "load",
+    "load_config_file",
     "mock_modules",
+    "num_points",
+    "parse_axes",
+    "parse_axis",
     "placeholder",
+    "product",
+    "read_command",
+    "read_trials",
     "ref_copy",
     "ref_fn",
     "register_aliases",
@@ -39,4 +65,5 @@ __all__ = [
     "to_json",
     "trust",
     "trusted_packages",
+    "zip_axes",
 ]

@@ -25,6 +25,11 @@ def register_aliases(aliases: dict[str, str]) -> None:
     _aliases.update(aliases)
 
 
+def registered_aliases() -> dict[str, str]:
+    """Returns the short name of each module that has one."""
+    return dict(_aliases)
+
+
 def display(qualname: str) -> str:
     """Returns a qualified name as a user would write it: `nn.Dense` for `flax.linen:Dense`."""
     module, attributes = split(qualname)
