@@ -11,7 +11,7 @@ import numpy as np
 from kauldron_core.data import trees
 from kauldron_core.data.order import Order
 from kauldron_core.data.schedule import split_epochs
-from kauldron_core.data.transforms.apply import Origin, is_filter, is_kept, transform_batch, transform_record
+from kauldron_core.data.transforms.apply import Origin, is_filter, is_kept, transform_columns, transform_record
 
 # Records read at a time when the data is filtered.
 _FILTER_CHUNK = 256
@@ -85,7 +85,7 @@ class OrderedExamples:
         self._survivors = survivors
         self.num_examples = len(records) if survivors is None else len(survivors)
         self._is_vectorized = records.is_columnar and all(
-            is_filter(transform) or getattr(transform, "is_batchable", False) for transform in transforms
+            is_filter(transform) or hasattr(transform, "map_batch") for transform in transforms
         )
 
     def gather(self, positions: range) -> Any:
@@ -93,7 +93,7 @@ class OrderedExamples:
         pieces = [(epoch, self._numbers(epoch, part)) for epoch, part in split_epochs(positions, self.num_examples)]
         numbers = pieces[0][1] if len(pieces) == 1 else np.concatenate([piece for _, piece in pieces])
         if self._is_vectorized:
-            return transform_batch(self._transforms, self._records.read_batch(numbers))
+            return transform_columns(self._transforms, self._records.read_batch(numbers))
         origins = [Origin(self._seed, epoch, number) for epoch, piece in pieces for number in piece.tolist()]
         elements = zip(self._records.read(numbers), origins, strict=True)
         return trees.stack([transform_record(self._transforms, element, origin) for element, origin in elements])

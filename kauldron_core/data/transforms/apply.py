@@ -80,11 +80,18 @@ def is_kept(transforms: Sequence[Any], element: Any) -> bool:
     return True
 
 
-def transform_batch(transforms: Sequence[Any], batch: Any) -> Any:
-    """Returns `batch` after `transforms`, each of which takes the whole of it; filters are skipped."""
+def transform_columns(transforms: Sequence[Any], batch: Any) -> Any:
+    """Returns what `transform_record` would give for each example in `batch`, where all transforms have `map_batch`."""
     for transform in transforms:
         if not is_filter(transform):
-            batch = _mapped(transform, batch)
+            batch = transform.map_batch(batch)
+    return batch
+
+
+def transform_batch(transforms: Sequence[Any], batch: Any) -> Any:
+    """Returns `batch` after `transforms`, each of which takes it as one thing."""
+    for transform in transforms:
+        batch = _mapped(transform, batch)
     return batch
 
 
