@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from kauldron_core import konfig
 
 _COMMAND = "kdr.command"
+_TYPED = "kdr.typed"
 
 
 class OverrideCommand(click.Command):
@@ -36,6 +38,7 @@ class OverrideCommand(click.Command):
             args, program=ctx.command_path, flags=flags, options=options, max_words=self.max_words
         )
         ctx.meta[_COMMAND] = command
+        ctx.meta[_TYPED] = shlex.join([*ctx.command_path.split(), *args])
         for note in command.notes:
             click.echo(f"note: {note}", err=True)
         return super().parse_args(ctx, list(command.rest))
@@ -53,6 +56,11 @@ class OverrideCommand(click.Command):
 def sorted_words(ctx: click.Context) -> konfig.Command:
     """Returns the sorted words of the running `OverrideCommand`."""
     return ctx.meta[_COMMAND]
+
+
+def typed_command(ctx: click.Context) -> str:
+    """Returns the command of the running `OverrideCommand` as it was typed, quoted for the shell."""
+    return ctx.meta[_TYPED]
 
 
 class LazyGroup(click.Group):

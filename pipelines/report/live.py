@@ -20,34 +20,38 @@ _LOSS = "train/losses/total"
 
 
 class LiveReport:
-    """A sidecar that shows progress on a console.
+    """A sidecar that shows progress on a console."""
 
-    Args:
-      console: Where to.
-      evaluators: Names of the evaluators in the order of the config.
-      ranking: The metric that the user asked for, if any.
-    """
-
-    def __init__(self, console: Console, *, evaluators: tuple[str, ...] = (), ranking: Ranking | None = None) -> None:
-        self._console = console
-        self._evaluators = evaluators
-        self._asked = ranking
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._evaluators: tuple[str, ...] = ()
+        self._asked: Ranking | None = None
         self._state: SweepState | None = None
         self._live: Live | None = None
         self._began = time.monotonic()
         self._next_summary = 0.0
 
+    def expect(self, *, evaluators: tuple[str, ...], ranking: Ranking | None) -> None:
+        """Says what to show; before `start`.
+
+        Args:
+          evaluators: Names of the evaluators in the order of the config.
+          ranking: The metric that the user asked for, if any.
+        """
+        self._evaluators = evaluators
+        self._asked = ranking
+
     def say(self, line: str) -> None:
         """Prints one line, above the live table if there is one; may be called from any thread."""
-        self._console.print(line, markup=False, soft_wrap=True)
+        self.console.print(line, markup=False, soft_wrap=True)
 
     def start(self, run_dir: rundir.RunDir) -> None:
         """Begins to show this run directory."""
         self._state = SweepState(run_dir)
-        if self._console.is_terminal:
+        if self.console.is_terminal:
             from rich.live import Live  # only where there is a terminal
 
-            self._live = Live(console=self._console, refresh_per_second=4, transient=True)
+            self._live = Live(console=self.console, refresh_per_second=4, transient=True)
             self._live.start()
         self.poll()
 
@@ -95,7 +99,7 @@ class LiveReport:
 
     def _table(self, state: SweepState) -> RenderableType:
         ranking = state.ranking(evaluators=self._evaluators, asked=self._asked)
-        shown = _worth_showing(state.ranked(ranking), self._console.height - 8)
+        shown = _worth_showing(state.ranked(ranking), self.console.height - 8)
         first = [ranking.metric] if ranking else []
         metrics = list(dict.fromkeys([*first, _LOSS]))
         rows = [

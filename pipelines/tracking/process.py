@@ -9,6 +9,7 @@ dies its end of the pipe closes; the child then writes what there is and marks t
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -60,6 +61,7 @@ class RecorderProcess:
             return
         self._restarts += 1
         self._warn(f"The MLflow recorder ended ({self._child.last_words()}) and is started again.")
+        self._child.close()
         self._child = None
         if self._run is not None:
             self.start(rundir.RunDir(self._run))
@@ -71,13 +73,16 @@ class RecorderProcess:
             self._send({"close": getattr(results, "ok", None)})
         self.stop()
 
-    def stop(self, *, timeout_s: float = _CLOSE_S) -> None:
+    def stop(self) -> None:
         """Ends the child: at once if it records nothing, else when it has written everything."""
         if self._child is None:
             return
-        if not self._child.end(timeout_s=timeout_s):
+        if self._run is None:
+            self._child.kill()
+        elif not self._child.end(timeout_s=_CLOSE_S):
             words = self._child.last_words()
             self._warn(f"The MLflow recorder did not finish ({words}). To do it later: kdr record {self._run}")
+        self._child.close()
         self._child = None
 
     @property
@@ -114,24 +119,34 @@ class _Child:
         pipe = self.process.stdin
         if pipe is None or pipe.closed:
             return
-        try:
+        with contextlib.suppress(BrokenPipeError):  # it has died; `poll` starts it again
             pipe.write(json.dumps(message).encode() + b"\n")
             pipe.flush()
-        except BrokenPipeError:
-            pass  # it has died; `poll` starts it again
 
     def end(self, *, timeout_s: float) -> bool:
         """Says whether the child ended by itself and well."""
         if self.process.stdin is not None:
-            self.process.stdin.close()
+            with contextlib.suppress(BrokenPipeError):
+                self.process.stdin.close()
         try:
             code = self.process.wait(timeout_s)
         except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+            self.kill()
             return False
-        self._listener.join(timeout=5.0)
         return code == 0
+
+    def kill(self) -> None:
+        """Ends the child at once."""
+        self.process.kill()
+        self.process.wait()
+
+    def close(self) -> None:
+        """Gives the pipes back, once the process has ended."""
+        self._listener.join(timeout=5.0)
+        for pipe in (self.process.stdin, self.process.stdout, self._errors):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
 
     def last_words(self) -> str:
         """Returns its exit status and the last line of its standard error."""

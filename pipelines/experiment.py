@@ -1,0 +1,133 @@
+"""From the words of a command to what they mean: the experiment, its trials, the run spec.
+
+Everything here happens before anything starts, so a mistake costs seconds: every trial's values are checked against the
+config, and the config is built once for each structure and each value of an axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kauldron_core import konfig
+from kauldron_core.errors import ConfigError
+from ray_cluster.spec import Sweep
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A config with the overrides of the command line.
+
+    Attributes:
+      file: The config file.
+      config: The config, `--cfg` overrides applied.
+    """
+
+    file: konfig.ConfigFile
+    config: konfig.ConfigDict
+
+    @property
+    def name(self) -> str:
+        """The name of the config file, which names runs."""
+        return self.file.name
+
+
+def read_experiment(words: konfig.Command, *, trust: Iterable[str] = ()) -> Experiment:
+    """Returns the experiment that a command names.
+
+    Args:
+      words: The sorted words of the command line.
+      trust: Packages whose names configs may call.
+
+    Raises:
+      ConfigError: If there is no config, or an override does not fit.
+    """
+    if words.config is None:
+        raise ConfigError("the config file is missing. Example: pipelines/configs/digits.py")
+    konfig.trust(*trust)
+    file = konfig.load_config_file(words.config, words.args)
+    konfig.apply_overrides(file.config, [f"{path}={text}" for path, text in words.cfg], aliases=file.aliases)
+    return Experiment(file, file.config)
+
+
+def read_trials(words: konfig.Command, experiment: Experiment, spec: Sweep) -> list[konfig.Trial]:
+    """Returns the trials of a sweep; one without overrides if nothing is swept.
+
+    Raises:
+      ConfigError: If an axis or a value does not fit.
+    """
+    file, config = experiment.file, experiment.config
+    axes: list[Any] = [konfig.parse_axis(config, path, text, aliases=file.aliases) for path, text in words.sweep]
+    axes += [file.sweep(name) for name in words.sweeps]
+    if words.trials is not None:
+        axes.append(konfig.read_trials(words.trials, config, aliases=file.aliases))
+    return konfig.expand(config, axes, num_samples=spec.num_samples, seed=spec.seed)
+
+
+def read_spec(words: konfig.Command) -> Sweep:
+    """Returns the run spec with the `--run` overrides.
+
+    Raises:
+      ConfigError: If an override does not fit.
+    """
+    spec = konfig.ConfigDict({"__qualname__": "ray_cluster.spec:Sweep"})
+    konfig.apply_overrides(spec, [f"{path}={text}" for path, text in words.run], flag="--run.")
+    return konfig.resolve(spec)
+
+
+def check_trials(experiment: Experiment, trials: Sequence[konfig.Trial]) -> dict[str, Any]:
+    """Builds the config of as many trials as it takes to see every structure and every value of an axis once.
+
+    Returns:
+      The built trainers by trial name.
+
+    Raises:
+      ConfigError: If one can't be built; the message names the trial unless there is only one.
+    """
+    chosen = {trial.name for trial in _representatives(trials)}
+    built: dict[str, Any] = {}
+    for trial, config in konfig.configs(experiment.config, trials):
+        if trial.name in chosen:
+            built[trial.name] = build(config, label=trial.name if len(trials) > 1 else "")
+    return built
+
+
+def build(config: konfig.ConfigDict, *, label: str = "") -> Any:
+    """Returns the trainer that a config describes; what goes wrong while building it is the user's mistake.
+
+    Raises:
+      ConfigError: With the place in the config.
+    """
+    from kauldron_core.train import Trainer  # brings JAX with it
+
+    try:
+        trainer = konfig.resolve(config)
+    except Exception as error:  # the config calls what it likes, and any of that may raise
+        notes = "; ".join(getattr(error, "__notes__", ()))
+        kind = "" if isinstance(error, ConfigError) else f"{type(error).__name__}: "
+        text = f"{kind}{error}" + (f" ({notes})" if notes else "")
+        raise ConfigError(f"trial {label}: {text}" if label else text) from error
+    if not isinstance(trainer, Trainer):
+        raise ConfigError(f"the config describes a {type(trainer).__name__}; a kd.train.Trainer is needed.")
+    return trainer
+
+
+def _representatives(trials: Sequence[konfig.Trial]) -> Iterator[konfig.Trial]:
+    """Yields trials such that each value of each path, and each combination of structural values, is there once.
+
+    A float is a number in the program; anything else may change what is built, together with the others.
+    """
+    seen: set[tuple[str, ...]] = set()
+    for trial in trials:
+        values = {path: repr(value) for path, value in trial.overrides}
+        structure = tuple(f"{path}={values[path]}" for path, value in trial.overrides if not isinstance(value, float))
+        new = {structure, *((path, text) for path, text in values.items())} - seen
+        if new:
+            seen |= new
+            yield trial
+
+
+def evaluator_names(trainers: Mapping[str, Any]) -> tuple[str, ...]:
+    """Returns the names of all evaluators, in the order of the config."""
+    return tuple(dict.fromkeys(name for trainer in trainers.values() for name in trainer.evals))

@@ -1,0 +1,120 @@
+"""Where a run lies, and whether it may be continued."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import secrets
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from kauldron_core import konfig, rundir
+from kauldron_core.errors import ConfigError
+from pipelines.experiment import Experiment
+from pipelines.tracking import Store
+from ray_cluster.environment import is_ray_job
+from ray_cluster.spec import Sweep
+
+_SHOWN = 3
+
+
+def place_run(spec: Sweep, experiment: Experiment) -> rundir.RunDir:
+    """Returns the run directory: `ROOT/NAME`, or a new `ROOT/<config>-<date-time>` without `--run.name`.
+
+    Raises:
+      ConfigError: If the name can't be a folder, or the root is relative inside a Ray job.
+    """
+    root = Path(spec.root).expanduser()
+    if is_ray_job() and not root.is_absolute():
+        raise ConfigError(
+            f"--run.root={spec.root}: inside a Ray job a relative folder is lost with the job's working directory."
+            f" Give an absolute one that all nodes share: --run.root={Path.home() / root.name}"
+        )
+    if spec.name is not None:
+        return rundir.RunDir(root.absolute() / rundir.check_name(spec.name, kind="run", at="--run.name"))
+    now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+    return rundir.RunDir(_first_free(root.absolute() / f"{experiment.name}-{now}"))
+
+
+def place_store(spec: Sweep) -> Store:
+    """Returns the MLflow store of the runs in this root.
+
+    Raises:
+      ConfigError: If it is a relative file inside a Ray job.
+    """
+    uri = os.environ.get("MLFLOW_TRACKING_URI", "")
+    if is_ray_job() and uri.startswith("sqlite:///") and not uri.startswith("sqlite:////"):
+        raise ConfigError(
+            f"MLFLOW_TRACKING_URI={uri}: inside a Ray job a relative file is lost with the job's working directory."
+            f" Give an absolute one: sqlite:///{Path.home() / Path(uri).name}"
+        )
+    return Store.at(Path(spec.root).expanduser())
+
+
+def describe(
+    experiment: Experiment, trials: Sequence[konfig.Trial], *, standing: rundir.RunDir, command: str
+) -> dict[str, Any]:
+    """Returns what `sweep.json` says beside the spec and the trials.
+
+    Args:
+      experiment: The experiment.
+      trials: Its trials.
+      standing: The run directory; when it exists its identity is kept.
+      command: The command as it was typed.
+    """
+    known = standing.sweep if standing.exists() else {}
+    return {
+        "id": known.get("id") or secrets.token_hex(4),
+        "config": experiment.file.path.name,
+        "command": known.get("command") or command,
+        "base": _leaves(experiment.config),
+        "swept": list(dict.fromkeys(path for trial in trials for path, _ in trial.overrides)),
+    }
+
+
+def refuse_other_sweep(run: rundir.RunDir, base: Mapping[str, str], trials: Mapping[str, str]) -> None:
+    """Refuses to continue a run directory with another sweep.
+
+    Args:
+      run: The run directory; nothing is wrong where it does not exist.
+      base: The leaves of this sweep's base config.
+      trials: The fingerprints of this sweep's trials by name.
+
+    Raises:
+      ConfigError: With the difference.
+    """
+    if not run.exists():
+        return
+    known = run.sweep
+    differences = _differences(known.get("base") or {}, base)
+    standing = {trial["fingerprint"]: trial["name"] for trial in known.get("trials") or ()}
+    differences += [f"trial {name} is new" for name, identity in trials.items() if identity not in standing]
+    missing = set(standing) - set(trials.values())
+    differences += [f"trial {standing[identity]} is gone" for identity in standing if identity in missing]
+    if differences:
+        shown = ", ".join(differences[:_SHOWN])
+        more = f", and {len(differences) - _SHOWN} more differences" if len(differences) > _SHOWN else ""
+        raise ConfigError(
+            f"--run.name: {run.path} holds another sweep: {shown}{more}. Choose another --run.name, or repeat the"
+            f" command that made it: {known.get('command', 'unknown')}"
+        )
+
+
+def _differences(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
+    paths = dict.fromkeys([*old, *new])
+    changed = [path for path in paths if old.get(path) != new.get(path)]
+    return [f"{path} {old.get(path, 'unset')} -> {new.get(path, 'unset')}" for path in changed]
+
+
+def _leaves(config: konfig.ConfigDict) -> dict[str, str]:
+    return {path: repr(value) for path, value in konfig.flatten(config).items()}
+
+
+def _first_free(path: Path) -> Path:
+    """Returns `path`, or `path-2`, `path-3` when that exists."""
+    number, free = 1, path
+    while free.exists():
+        number += 1
+        free = path.with_name(f"{path.name}-{number}")
+    return free
