@@ -20,7 +20,7 @@ _LARGEST_DRAWN = 2**20
 class Order(Protocol):
     """The order in which the records of one epoch are read."""
 
-    def records(self, epoch: int, offsets: range) -> np.ndarray:
+    def records(self, epoch: int, offsets: np.ndarray) -> np.ndarray:
         """Returns the record numbers at `offsets` of `epoch`."""
         ...
 
@@ -28,9 +28,9 @@ class Order(Protocol):
 class Sequential:
     """The records as they are stored."""
 
-    def records(self, epoch: int, offsets: range) -> np.ndarray:
+    def records(self, epoch: int, offsets: np.ndarray) -> np.ndarray:
         del epoch
-        return np.arange(offsets.start, offsets.stop, offsets.step)
+        return offsets
 
 
 class Shuffled:
@@ -47,8 +47,8 @@ class Shuffled:
         np.random.Generator(np.random.Philox(key=self._seed).jumped(epoch)).shuffle(permutation)
         return permutation
 
-    def records(self, epoch: int, offsets: range) -> np.ndarray:
-        return self._permutation(epoch)[offsets.start : offsets.stop : offsets.step]
+    def records(self, epoch: int, offsets: np.ndarray) -> np.ndarray:
+        return self._permutation(epoch)[offsets]
 
 
 class IndexShuffled:
@@ -65,11 +65,11 @@ class IndexShuffled:
         self._max_index = num_examples - 1
         self._seed = seed
 
-    def records(self, epoch: int, offsets: range) -> np.ndarray:
+    def records(self, epoch: int, offsets: np.ndarray) -> np.ndarray:
         seed = mixed_seed(self._seed, epoch)
         shuffle = self._index_shuffle
         return np.fromiter(
-            (shuffle(offset, max_index=self._max_index, seed=seed, rounds=4) for offset in offsets),
+            (shuffle(offset, max_index=self._max_index, seed=seed, rounds=4) for offset in offsets.tolist()),
             dtype=np.int64,
             count=len(offsets),
         )

@@ -88,8 +88,8 @@ class OrderedExamples:
             is_filter(transform) or hasattr(transform, "map_batch") for transform in transforms
         )
 
-    def gather(self, positions: range) -> Any:
-        """Returns the examples at `positions` of the endless stream, stacked."""
+    def gather(self, positions: np.ndarray) -> Any:
+        """Returns the examples at rising `positions` of the endless stream, stacked."""
         pieces = [(epoch, self._numbers(epoch, part)) for epoch, part in split_epochs(positions, self.num_examples)]
         numbers = pieces[0][1] if len(pieces) == 1 else np.concatenate([piece for _, piece in pieces])
         if self._is_vectorized:
@@ -98,6 +98,6 @@ class OrderedExamples:
         elements = zip(self._records.read(numbers), origins, strict=True)
         return trees.stack([transform_record(self._transforms, element, origin) for element, origin in elements])
 
-    def _numbers(self, epoch: int, offsets: range) -> np.ndarray:
+    def _numbers(self, epoch: int, offsets: np.ndarray) -> np.ndarray:
         numbers = self._order.records(epoch, offsets)
         return numbers if self._survivors is None else self._survivors[numbers]

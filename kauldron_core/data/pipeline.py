@@ -65,8 +65,8 @@ class Pipeline(abc.ABC):
             raise ConfigError(f"{self}: set both shard_index and shard_count, or neither.")
         for name in ("transforms", "batch_transforms"):
             object.__setattr__(self, name, as_tuple(getattr(self, name)))
-        check_transforms(self._record_transforms)
-        check_transforms(self._whole_batch_transforms, of_batches=True)
+        check_transforms(self.record_transforms)
+        check_transforms(self.whole_batch_transforms, of_batches=True)
         self._share_data()
 
     def __str__(self) -> str:
@@ -101,7 +101,7 @@ class Pipeline(abc.ABC):
 
     def map(self, function: Any) -> Self:
         """Returns the same data with `function` applied to each batch; its iterators can be saved as before."""
-        return dataclasses.replace(self, batch_transforms=(*self._whole_batch_transforms, function))
+        return dataclasses.replace(self, batch_transforms=(*self.whole_batch_transforms, function))
 
     def device_put(self, sharding: Any) -> Self:
         """Returns the same data as global `jax.Array`s with the given sharding (one, or a tree of them)."""
@@ -118,11 +118,11 @@ class Pipeline(abc.ABC):
     # For subclasses.
 
     @property
-    def _record_transforms(self) -> tuple[Any, ...]:
+    def record_transforms(self) -> tuple[Any, ...]:
         return as_tuple(self.transforms)
 
     @property
-    def _whole_batch_transforms(self) -> tuple[Any, ...]:
+    def whole_batch_transforms(self) -> tuple[Any, ...]:
         return as_tuple(self.batch_transforms)
 
     def _data_key(self) -> Hashable | None:

@@ -28,8 +28,8 @@ class Examples(Protocol):
         """Examples in one epoch."""
         ...
 
-    def gather(self, positions: range) -> Any:
-        """Returns the examples at `positions` of the endless stream (epoch after epoch), stacked."""
+    def gather(self, positions: np.ndarray) -> Any:
+        """Returns the examples at rising `positions` of the endless stream (epoch after epoch), stacked."""
         ...
 
 
@@ -53,7 +53,7 @@ class Batches:
         batch = self._padded(positions) if is_padded else self._examples.gather(positions)
         return transform_batch(self._transforms, batch)
 
-    def _padded(self, positions: range) -> dict[str, Any]:
+    def _padded(self, positions: np.ndarray) -> dict[str, Any]:
         size = self.schedule.host_batch_size
         batch = self._examples.gather(positions) if len(positions) else None
         if len(positions) < size:
@@ -63,7 +63,7 @@ class Batches:
     @functools.cached_property
     def _first_example(self) -> Any:
         # A valid example and the same on every host: rows of zeros could turn into NaN in a user's model.
-        return self._examples.gather(range(1))
+        return self._examples.gather(np.arange(1))
 
 
 def with_padding_mask(batch: Any, mask: np.ndarray) -> dict[str, Any]:
@@ -100,10 +100,10 @@ def to_global(batch: Any, sharding: Any, schedule: Schedule) -> Any:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RandomAccessPipeline(Pipeline):
-    """Base class of pipelines over data that can be read in any order. Subclasses define `_examples`."""
+    """Base class of pipelines over data that can be read in any order. Subclasses define `examples`."""
 
     @abc.abstractmethod
-    def _examples(self) -> Examples:
+    def examples(self) -> Examples:
         """Returns the examples; opens the data if no variant of this pipeline has done so."""
 
     def __iter__(self) -> DataIterator:
@@ -111,7 +111,7 @@ class RandomAccessPipeline(Pipeline):
         return ScheduledIterator(
             functools.partial(self._feed, batches),
             num_batches=batches.schedule.num_batches,
-            order=self._order_state(batches.schedule),
+            order={"batch_size": self.batch_size, **self._order_state(batches.schedule.num_examples)},
         )
 
     def __len__(self) -> int:
@@ -133,13 +133,13 @@ class RandomAccessPipeline(Pipeline):
 
     def _one_example(self, schedule: Schedule) -> Any:
         """Returns a batch of one, cheaper than a whole one where examples are expensive."""
-        example = self._examples().gather(range(1))
+        example = self.examples().gather(np.arange(1))
         return with_padding_mask(example, np.ones(1, bool)) if schedule.remainder == "pad" else example
 
     def batches(self) -> Batches:
         """Returns this host's batches by number; opens the data if no variant of this pipeline has done so."""
-        examples = self._examples()
-        return Batches(examples, self._schedule(examples.num_examples), self._whole_batch_transforms)
+        examples = self.examples()
+        return Batches(examples, self._schedule(examples.num_examples), self.whole_batch_transforms)
 
     def _feed(self, batches: Batches, start: int) -> Iterator[Any]:
         """Yields the batches from number `start` on."""
@@ -149,12 +149,7 @@ class RandomAccessPipeline(Pipeline):
     def _placed(self, batch: Any, schedule: Schedule) -> Any:
         return batch if self.sharding is None else to_global(batch, self.sharding, schedule)
 
-    def _order_state(self, schedule: Schedule) -> dict[str, Any]:
+    def _order_state(self, num_examples: int) -> dict[str, Any]:
         """Returns what the order of the examples depends on, for the saved state."""
-        return {
-            "pipeline": type(self).__name__,
-            "num_examples": schedule.num_examples,
-            "batch_size": schedule.batch_size,
-            "shuffle": self.shuffle,
-            "seed": self.seed if self.shuffle else None,
-        }
+        seed = self.seed if self.shuffle else None
+        return {"pipeline": str(self), "num_examples": num_examples, "shuffle": self.shuffle, "seed": seed}

@@ -10,6 +10,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
+import numpy as np
+
 from kauldron_core.errors import ConfigError
 
 Remainder = Literal["drop", "keep", "pad"]
@@ -100,24 +102,20 @@ class Schedule:
         batches = full if self.remainder == "drop" or not rest else full + 1
         return batches if self.max_batches is None else min(batches, self.max_batches)
 
-    def positions(self, batch: int) -> range:
+    def positions(self, batch: int) -> np.ndarray:
         """Returns the stream positions of this host's real examples in batch `batch`, hence fewer in a last one."""
         start = batch * self.batch_size
         stop = start + self.batch_size
         if self.total_examples is not None:
             stop = min(stop, self.total_examples)
-        return range(start + self.shard_index, stop, self.shard_count)
+        return np.arange(start + self.shard_index, stop, self.shard_count)
 
 
-def split_epochs(positions: range, num_examples: int) -> list[tuple[int, range]]:
-    """Returns `positions` cut at the epoch ends, as pairs of epoch and positions within that epoch."""
-    pieces = []
-    step = positions.step
-    while len(positions):
-        epoch = positions.start // num_examples
-        shift = epoch * num_examples
-        # How many of the positions lie before the end of this epoch.
-        count = min(len(positions), -(-(shift + num_examples - positions.start) // step))
-        here, positions = positions[:count], positions[count:]
-        pieces.append((epoch, range(here.start - shift, here.start - shift + count * step, step)))
-    return pieces
+def split_epochs(positions: np.ndarray, num_examples: int) -> list[tuple[int, np.ndarray]]:
+    """Returns rising `positions` cut at the epoch ends, as pairs of epoch and positions within that epoch."""
+    first, last = int(positions[0]) // num_examples, int(positions[-1]) // num_examples
+    if first == last:
+        return [(first, positions - first * num_examples)]
+    epochs = positions // num_examples
+    parts = np.split(positions, np.flatnonzero(np.diff(epochs)) + 1)
+    return [(int(part[0]) // num_examples, part % num_examples) for part in parts]

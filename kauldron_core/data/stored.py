@@ -44,16 +44,16 @@ class StoredPipeline(RandomAccessPipeline):
 
     def _data_key(self) -> Hashable:
         # Filters decide which records there are, which is found out when the data is opened.
-        return self._source_key(), *(Identity(transform) for transform in filter_prefix(self._record_transforms))
+        return self._source_key(), *(Identity(transform) for transform in filter_prefix(self.record_transforms))
 
     def _open(self) -> _Opened:
         try:
             records = self._open_records()
         except ConfigError as error:
             raise ConfigError(f"{self}: {error}") from None
-        return _Opened(records, surviving_records(records, self._record_transforms))
+        return _Opened(records, surviving_records(records, self.record_transforms))
 
-    def _examples(self) -> Examples:
+    def examples(self) -> Examples:
         return self._ordered_examples
 
     @functools.cached_property
@@ -62,7 +62,7 @@ class StoredPipeline(RandomAccessPipeline):
         return OrderedExamples(
             opened.records,
             self._order(opened.num_examples),
-            transforms=self._record_transforms,
+            transforms=self.record_transforms,
             seed=self.seed,
             survivors=opened.survivors,
         )

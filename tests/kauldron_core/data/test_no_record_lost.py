@@ -89,7 +89,7 @@ def test_d10_every_id_comes_once_an_epoch_on_any_number_of_hosts(mode, shuffle):
 
 
 @pytest.mark.parametrize("mode", [True, "pad"])
-def test_d10_sources_and_mixtures_keep_the_same_promise(mode):
+def test_d10_sources_keep_the_same_promise(mode):
     for size, shuffle in itertools.product(range(1, 20), (False, True)):
         ds = data.py.DataSource(
             [{"id": number} for number in range(size)],
