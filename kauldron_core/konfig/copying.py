@@ -9,6 +9,7 @@ import ml_collections
 
 from kauldron_core.konfig.evaluate import Evaluation, fields
 from kauldron_core.konfig.markers import CONST, QUALNAME
+from kauldron_core.konfig.names_of_nodes import shown_key
 from kauldron_core.konfig.references import OpRef, PathRef, Placeholder
 
 if TYPE_CHECKING:
@@ -33,7 +34,34 @@ def nodes(root: Any) -> list[ConfigDict]:
             pending.extend(reversed(value.values()))  # pyright: ignore[reportUnknownArgumentType]
         elif type(value) is Placeholder:
             pending.append(value.value)
+        elif type(value) is OpRef:
+            pending.extend((*value.konfig_args, *value.konfig_kwargs.values()))
     return list(found.values())
+
+
+def walk(root: Any, *, operands: bool) -> Iterator[tuple[tuple[Any, ...], ConfigDict]]:
+    """Yields every node of a config once with its path (the first one, where a node is shared).
+
+    Args:
+      root: The config.
+      operands: Whether nodes among the operands of references count too.
+    """
+    visited: set[int] = set()
+    pending: list[tuple[tuple[Any, ...], Any]] = [((), root)]
+    while pending:
+        path, value = pending.pop()
+        if isinstance(value, ml_collections.ConfigDict):
+            if id(value) not in visited:
+                visited.add(id(value))
+                yield path, value  # pyright: ignore[reportReturnType]
+                own = fields(value)
+                pending.extend(((*path, shown_key(own, key)), item) for key, item in reversed(own.items()))
+        elif isinstance(value, (list, tuple)):
+            pending.extend(((*path, index), item) for index, item in reversed(list(enumerate(value))))  # pyright: ignore[reportUnknownArgumentType]
+        elif type(value) is Placeholder:
+            pending.append((path, value.value))
+        elif type(value) is OpRef and operands:
+            pending.extend((path, arg) for arg in (*value.konfig_args, *value.konfig_kwargs.values()))
 
 
 def deepcopy(root: ConfigDict, memo: dict[Any, Any] | None = None) -> ConfigDict:

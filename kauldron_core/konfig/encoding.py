@@ -13,9 +13,8 @@ import ml_collections
 from kauldron_core import paths
 from kauldron_core.errors import ConfigError
 from kauldron_core.konfig import decoding, markers
-from kauldron_core.konfig.copying import anchored
+from kauldron_core.konfig.copying import anchored, walk
 from kauldron_core.konfig.evaluate import Evaluation, fields
-from kauldron_core.konfig.names_of_nodes import shown_key
 from kauldron_core.konfig.normalize import importable_name
 from kauldron_core.konfig.references import OpRef, PathRef, Placeholder, describe
 
@@ -143,7 +142,7 @@ class Encoder:
         if not self._references:
             return self.value(self._evaluation.value(ref))
         if self._places is None:
-            self._places = places(self._root)
+            self._places = {id(node): path for path, node in walk(self._root, operands=False)}
         anchor, parts = anchored(ref, self._places)
         if anchor is None:
             raise Unsavable(f"{describe(ref)} leads out of the config that is saved")
@@ -203,24 +202,6 @@ _WRITERS: Final[dict[type, Any]] = {
     OpRef: Encoder._op_ref,  # pyright: ignore[reportPrivateUsage]
     Placeholder: Encoder._placeholder,  # pyright: ignore[reportPrivateUsage]
 }
-
-
-def places(root: Any) -> dict[int, tuple[Any, ...]]:
-    """Returns the path of every node of a config (the first one, where a node is shared)."""
-    found: dict[int, tuple[Any, ...]] = {}
-    pending: list[tuple[tuple[Any, ...], Any]] = [((), root)]
-    while pending:
-        path, value = pending.pop()
-        if isinstance(value, ml_collections.ConfigDict):
-            if id(value) not in found:
-                found[id(value)] = path
-                own = fields(value)
-                pending.extend(((*path, shown_key(own, key)), item) for key, item in reversed(own.items()))
-        elif isinstance(value, (list, tuple)):
-            pending.extend(((*path, index), item) for index, item in reversed(list(enumerate(value))))  # pyright: ignore[reportUnknownArgumentType]
-        elif type(value) is Placeholder:
-            pending.append((path, value.value))
-    return found
 
 
 def raw_key(key: Any) -> str:

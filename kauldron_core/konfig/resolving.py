@@ -9,14 +9,15 @@ import ml_collections
 
 from kauldron_core import paths
 from kauldron_core.errors import ConfigError
-from kauldron_core.konfig import signatures
+from kauldron_core.konfig import signatures, trusting
 from kauldron_core.konfig.config_dict import ConfigDict
+from kauldron_core.konfig.copying import walk
 from kauldron_core.konfig.evaluate import Evaluation, fields
 from kauldron_core.konfig.immutable import ImmutableDict, register_with_jax
 from kauldron_core.konfig.markers import CONST, QUALNAME
 from kauldron_core.konfig.names_of_nodes import label
 from kauldron_core.konfig.normalize import Builder
-from kauldron_core.konfig.targets import find_target
+from kauldron_core.konfig.targets import find_target, split
 
 
 def resolve(cfg: Any, *, freeze: bool = True, overlay: Mapping[str, Any] | None = None, trusted: bool = True) -> Any:
@@ -37,11 +38,23 @@ def resolve(cfg: Any, *, freeze: bool = True, overlay: Mapping[str, Any] | None 
         config path, the call, and where it was written.
     """
     root = Builder(ConfigDict).convert(cfg)
+    _check_names(root, trusted)
     resolver = _Resolver(root, freeze=freeze, overlay=overlay or {}, trusted=trusted)
     resolver.prepare(root, ())
     built = resolver.build(root, ())
     register_with_jax()
     return built
+
+
+def _check_names(root: Any, trusted: bool) -> None:
+    """Refuses names that a file may not use, all of them before the first import."""
+    for path, node in walk(root, operands=True):
+        name = fields(node).get(QUALNAME, fields(node).get(CONST))
+        if name is not None and not (trusted and node.is_trusted):
+            try:
+                trusting.check_name(*split(name))
+            except trusting.UntrustedError as error:
+                raise trusting.UntrustedError(f"{paths.join('cfg', *path)}: {error}") from None
 
 
 class _Resolver:

@@ -62,9 +62,12 @@ def find_target(qualname: str, *, trusted: bool) -> Any:
         trusting.check_name(module_name, attributes)
     found: Any = _import(module_name, attributes)
     for index, attribute in enumerate(attributes):
-        found = _attribute(found, attribute, ".".join([module_name, *attributes[:index]]))
+        at = ".".join([module_name, *attributes[:index]])
+        if not trusted:
+            trusting.check_walk(found, at)
+        found = _attribute(found, attribute, at)
     if not trusted:
-        trusting.check_object(module_name, attributes, found)
+        trusting.check_object(found, ".".join([module_name, *attributes]))
     return found
 
 
@@ -99,7 +102,7 @@ def _attribute(owner: Any, name: str, path: str) -> Any:
     try:
         return getattr(owner, name)
     except AttributeError:
-        if isinstance(owner, ModuleType):
+        if isinstance(owner, ModuleType) and hasattr(owner, "__path__"):
             try:
                 return importlib.import_module(f"{owner.__name__}.{name}")
             except ModuleNotFoundError:

@@ -1,14 +1,22 @@
 """Which names a config read from disk may use.
 
-A file is data that anybody could have written. Before a name in it is imported, the name itself must be on a list;
-after it, the object must be one that the listed module owns.
+A file is data that anybody could have written. A name in it is first judged by its text, before anything is
+imported; the object it leads to is judged again by who owns it. What is trusted never depends on the file itself.
 """
 
 from __future__ import annotations
 
+import enum
+import functools
+import inspect
+import os
+import sys
+from types import ModuleType
 from typing import Any
 
 from kauldron_core.errors import ConfigError
+from kauldron_core.konfig import project_trust
+from kauldron_core.konfig.trust_lists import MODULES, NAMED_MODULES, NAMES, OWN_PACKAGES, Kind
 
 
 class UntrustedError(ConfigError):
@@ -16,16 +24,34 @@ class UntrustedError(ConfigError):
 
 
 _packages: dict[str, None] = {}
+_folders: dict[str, None] = {}
 
 
 def trust(*packages: str) -> None:
-    """Lets configs read from disk use everything that these packages own, in this process."""
-    _packages.update(dict.fromkeys(packages))
+    """Lets configs read from disk use what these packages own, in this process.
+
+    Args:
+      *packages: Names of packages or modules, or absolute paths of folders whose modules are trusted.
+    """
+    for package in packages:
+        if os.path.isabs(package):
+            _folders[os.path.realpath(package)] = None
+        elif all(part.isidentifier() for part in package.split(".")):
+            _packages[package] = None
+        else:
+            raise ConfigError(f"--trust={package}: not the name of a package, nor an absolute path")
+
+
+def trust_run(run: str | os.PathLike[str]) -> None:
+    """Trusts the copies of code that a run directory holds (`--trust-run`)."""
+    trust(*project_trust.code_of_run(run))
 
 
 def trusted_packages() -> tuple[str, ...]:
-    """Returns the packages that were added to the trusted ones, to hand them to another process."""
-    return tuple(_packages)
+    """Returns what is trusted here beside the built-in lists, as `trust` takes it in another process."""
+    folder = project_trust.working_folder()
+    folders = dict.fromkeys([*_folders, *([folder] if folder else [])])
+    return (*dict.fromkeys([*_packages, *project_trust.listed_packages()]), *folders)
 
 
 def check_name(module: str, attributes: tuple[str, ...]) -> None:
@@ -34,23 +60,101 @@ def check_name(module: str, attributes: tuple[str, ...]) -> None:
     Raises:
       UntrustedError: When it is not trusted.
     """
-    root = module.split(".")[0]
-    if root in (
-        "kauldron_core",
-        "evaluators",
-        "pipelines",
-        "flax",
-        "optax",
-        "jax",
-        "numpy",
-        "functools",
-        "builtins",
-        *_packages,
-    ):
+    full = ".".join([module, *attributes])
+    if any(part.startswith("_") or not part.isidentifier() for part in full.split(".")):
+        raise UntrustedError(f"a config file may not use {full!r}: a part of the name is private or not a name")
+    if full not in NAMES and _kind(module) is None:
+        raise UntrustedError(_refusal(full, module))
+
+
+def check_walk(found: Any, full: str) -> None:
+    """Refuses a step of a name that leads into a module which is not trusted.
+
+    Raises:
+      UntrustedError: When it does.
+    """
+    if isinstance(found, ModuleType) and full not in NAMES and _kind(found.__name__) is None:
+        if not any(name.startswith(f"{found.__name__}.") for name in NAMES):
+            raise UntrustedError(f"a config file may not reach {found.__name__!r} through {full!r}")
+
+
+def check_object(found: Any, full: str) -> None:
+    """Refuses what a trusted name turned out to be, when something else owns it.
+
+    Args:
+      found: The object.
+      full: Its full name, with dots.
+
+    Raises:
+      UntrustedError: When it is not trusted.
+    """
+    if isinstance(found, ModuleType):
+        raise UntrustedError(f"a config file may not hold the module {full!r}")
+    if full in NAMES or _is_data(found) or _is_named_elsewhere(found, full):
         return
-    name = ".".join([module, *attributes])
-    raise UntrustedError(f"the config file uses {name}, which is not trusted. If you trust it: --trust={root}")
+    owner = _owner(found)
+    kind = _kind(owner) if owner else None
+    if kind is None:
+        raise UntrustedError(_refusal(full, owner or full) + f" (it belongs to {owner or 'nothing that has a name'})")
+    if inspect.ismethod(found) and not isinstance(found.__self__, type):
+        raise UntrustedError(f"a config file may not use {full!r}: it is a method of an object")
+    is_of_class = "." in getattr(found, "__qualname__", "")
+    if kind == "classes" and not isinstance(found, type) and not is_of_class and callable(found):
+        raise UntrustedError(f"a config file may not use {full!r}: only classes of {owner} are allowed")
 
 
-def check_object(module: str, attributes: tuple[str, ...], found: Any) -> None:
-    """Refuses an object that the named module does not own."""
+def check_callable(found: Any, full: str) -> None:
+    """Refuses a callable that was built rather than named (the function of a `functools.partial`)."""
+    if isinstance(found, functools.partial):
+        check_callable(found.func, full)  # pyright: ignore[reportUnknownMemberType]
+    else:
+        check_object(found, full)
+
+
+def _kind(module: str) -> Kind | None:
+    """Returns how far a module is trusted, by its name and the place of its file; None when it is not."""
+    parts = module.split(".")
+    for length in range(len(parts), 0, -1):
+        prefix = ".".join(parts[:length])
+        if prefix in MODULES:
+            return MODULES[prefix]
+        if prefix in _packages or prefix in project_trust.listed_packages():
+            return "all"
+    if parts[0] in OWN_PACKAGES:
+        return None
+    return "all" if project_trust.is_of_project(module, tuple(_folders)) else None
+
+
+def _refusal(full: str, module: str) -> str:
+    root = module.split(".")[0]
+    if root in OWN_PACKAGES:
+        return f"a config file may not use {full!r}"
+    return f"the config file uses {full!r}, which is not trusted; if you know that it is harmless, add --trust={root}"
+
+
+def _is_data(found: Any) -> bool:
+    if isinstance(found, enum.Enum):
+        return _kind(type(found).__module__) is not None
+    if type(found) is tuple:
+        return all(map(_is_data, found))
+    return found is None or type(found) in (bool, int, float, complex, str, bytes)
+
+
+def _is_named_elsewhere(found: Any, full: str) -> bool:
+    """Whether a listed module lists this very object (`flax.linen.relu` is `jax.nn.relu`)."""
+    name = full.rpartition(".")[2]
+    return any(
+        f"{module}.{name}" in NAMES and getattr(sys.modules.get(module), name, None) is found
+        for module in NAMED_MODULES
+    )
+
+
+def _owner(found: Any) -> str | None:
+    """Returns the module that owns a class or function, or the class of any other object."""
+    if inspect.ismethod(found):
+        holder: Any = found.__self__
+        return _owner(holder if isinstance(holder, type) else type(holder))
+    if not isinstance(found, type) and not callable(found):
+        return type(found).__module__
+    module = getattr(found, "__module__", None)
+    return module if isinstance(module, str) else None
