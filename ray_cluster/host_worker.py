@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from kauldron_core import rundir
-from kauldron_core.errors import RunFailed
+from kauldron_core.errors import ConfigError, RunFailed
 from ray_cluster import jax_process, trial_logs
 
 Record = dict[str, Any]
@@ -90,17 +90,20 @@ class HostWorker:
     def _train(self, trial: rundir.TrialDir, stop: threading.Event) -> Record:
         from kauldron_core.train import load_trial  # JAX; imported by `warm`.
 
-        ending: Record = {"kind": "raised", "error": "the trainer ended without saying how", "traceback": ""}
+        ending: Record = {"kind": "raised", "error": "the trainer ended without saying how"}
+        is_loaded = False
         try:
-            for record in _records_of(load_trial(trial.path), stop):
+            trainer = load_trial(trial.path)
+            is_loaded = True
+            for record in _records_of(trainer, stop):
                 if record["kind"] in ENDINGS:
                     ending = record
                 else:
                     self._put(record)
         # Whatever a trial raises is its result; it must end neither this process nor the others' trials.
         except BaseException as error:
-            ending = _raised(error)
-            print(ending["traceback"], file=sys.stderr, flush=True)
+            ending = _raised(error, is_setup=not is_loaded)
+            traceback.print_exception(error, file=sys.stderr)
         return ending
 
     def _put(self, record: Record) -> None:
@@ -132,7 +135,12 @@ _CONVERSIONS: dict[str, Callable[[Any], Record]] = {
         "values": _floats(event.values),
     },
     "Saved": lambda event: {"kind": "saved", "step": int(event.step)},
-    "Done": lambda event: {"kind": "done", "step": int(event.step), "status": event.status},
+    "Done": lambda event: {
+        "kind": "done",
+        "step": int(event.step),
+        "status": event.status,
+        "reason": event.reason,
+    },
 }
 
 
@@ -140,9 +148,19 @@ def _floats(values: dict[str, Any]) -> dict[str, float]:
     return {name: float(value) for name, value in values.items()}
 
 
-def _raised(error: BaseException) -> Record:
-    text = "".join(traceback.format_exception(error))
-    return {"kind": "raised", "error": describe(error), "traceback": text}
+def _raised(error: BaseException, *, is_setup: bool) -> Record:
+    """Returns the ending of a trial that raised.
+
+    Args:
+      error: What it raised.
+      is_setup: Whether that was before the experiment could be built, so that other trials may raise the same.
+    """
+    return {
+        "kind": "raised",
+        "error": describe(error),
+        "is_mistake": isinstance(error, ConfigError),
+        "is_setup": is_setup,
+    }
 
 
 def describe(error: BaseException) -> str:

@@ -41,7 +41,10 @@ def describe(plan: Plan) -> dict[str, Any]:
         }
         for trial in plan.trials
     ]
-    return {**{name: _plain(value) for name, value in plan.description.items()}, "run": sweep, "trials": trials}
+    description = {name: _plain(value) for name, value in plan.description.items()}
+    # The ranking stands at the top, where `kd.load_run(step="best")` looks for it.
+    ranking = {"metric": plan.sweep.metric, "mode": plan.sweep.mode}
+    return {**description, **ranking, "run": sweep, "trials": trials}
 
 
 def write_trials(plan: Plan, run: rundir.RunDir) -> None:

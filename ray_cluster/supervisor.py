@@ -19,7 +19,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from kauldron_core import rundir
 from ray_cluster import control
-from ray_cluster.host_worker import HostWorker, Record
+from ray_cluster.host_worker import HostWorker, Record, describe
 from ray_cluster.jax_process import ProcessSettings
 from ray_cluster.placement import actor_options
 from ray_cluster.retries import RetryPolicy
@@ -51,11 +51,13 @@ class Supervisor(tune.Trainable):
     """Runs the trials that Tune hands it, one after another, each in `settings`'s kind of child.
 
     A report holds the last value of every metric, `step`, `status`, `num_failures`, `last_error`, `setup_error` (what
-    kept the process itself from starting) and, at the end, `done`. A trial that fails for good is a report like any
-    other: Tune's own retries are left for lost supervisors.
+    kept the process itself from starting), `worker` (what the process said of itself) and, at the end, `done`. A trial
+    that fails for good is a report like any other: Tune's own retries are left for lost supervisors.
     """
 
-    def setup(self, config: dict[str, Any], *, settings: Mapping[str, SupervisorSettings]) -> None:
+    def setup(  # pyright: ignore[reportIncompatibleMethodOverride]  (`tune.with_parameters` gives the settings)
+        self, config: dict[str, Any], *, settings: Mapping[str, SupervisorSettings]
+    ) -> None:
         """Makes the first child and begins the trial; does not wait for either.
 
         Args:
@@ -64,6 +66,7 @@ class Supervisor(tune.Trainable):
         """
         self._settings = settings[config["trial"]["kind"]]
         self._child: Any = None
+        self._worker: dict[str, Any] = {}
         self._begin(config["trial"]["name"])
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
@@ -85,7 +88,7 @@ class Supervisor(tune.Trainable):
             "num_failures": self._policy.num_failures,
             "last_error": self._last_error,
             "setup_error": self._setup_error,
-            "ready_at": self._ready_at,
+            "worker": self._worker,
             **self._ending,
         }
 
@@ -98,7 +101,7 @@ class Supervisor(tune.Trainable):
         """Writes a pointer: which trial of the run, and up to which step. The state itself is in RUN."""
         rundir.write_json(f"{checkpoint_dir}/{_POINTER}", {"trial": self._trial.name, "step": self._step})
 
-    def load_checkpoint(self, checkpoint: str) -> None:
+    def load_checkpoint(self, checkpoint: Any) -> None:
         """Goes on with the trial that the pointer names."""
         pointer = rundir.read_json(f"{checkpoint}/{_POINTER}")
         if pointer["trial"] != self._trial.name:
@@ -113,7 +116,6 @@ class Supervisor(tune.Trainable):
         self._ending: dict[str, Any] = {}
         self._has_news = False
         self._is_started = self._is_stopping = False
-        self._ready_at: float | None = None
         self._last_error: str | None = None
         self._setup_error: str | None = None
         if self._child is None:
@@ -145,10 +147,7 @@ class Supervisor(tune.Trainable):
         except RayTaskError as error:
             # The child's own set-up failed: it is on the wrong platform, or can't see the run directory.
             cause = error.cause if isinstance(error.cause, Exception) else error
-            text = f"{type(cause).__name__}: {cause}"
-            self._end_child()
-            self._setup_error = text
-            self._after_failure(text, again=self._policy.after_exception(text))
+            self._after_exception({"error": describe(cause), "is_setup": True})
 
     def _follow_child(self) -> None:
         if control.is_stop_requested(self._settings.process.run_dir):
@@ -163,7 +162,7 @@ class Supervisor(tune.Trainable):
     def _start_when_warm(self) -> None:
         ready, _ = ray.wait([self._warming], timeout=0.5)
         if ready:
-            self._ready_at = ray.get(ready[0])["ready_at"]
+            self._worker = ray.get(ready[0])
             ray.get(self._child.start.remote(str(self._trial.path)))
             self._is_started = True
 
@@ -182,11 +181,22 @@ class Supervisor(tune.Trainable):
             case "logged" | "evaluated":
                 self._values.update({f"{record['split']}/{name}": value for name, value in record["values"].items()})
             case "done":
-                self._ending = {"done": True, "status": record["status"]}
+                self._ending = {"done": True, "status": record["status"], "reason": record["reason"]}
             case "raised":
-                # It may hold broken state or memory: neither this trial nor the next one runs in it again.
-                self._end_child()
-                self._after_failure(record["error"], again=self._policy.after_exception(record["error"]))
+                self._after_exception(record)
+
+    def _after_exception(self, record: Record) -> None:
+        text = record["error"]
+        if record.get("is_setup"):
+            # The same mistake in another trial has the same text.
+            self._setup_error = text.replace(str(self._trial.path), "TRIAL")
+        if record.get("is_mistake"):
+            # A mistake in the config is there the next time too, and has done no harm to the process.
+            self._after_failure(text, again=False)
+        else:
+            # The process may hold broken state or memory: neither this trial nor the next one runs in it again.
+            self._end_child()
+            self._after_failure(text, again=self._policy.after_exception(text))
 
     def _after_failure(self, text: str, *, again: bool) -> None:
         self._has_news = True

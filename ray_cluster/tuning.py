@@ -98,16 +98,22 @@ class Watcher(tune.Callback):
 
     def on_trial_result(self, iteration: int, trials: Sequence[Any], trial: Any, result: dict[str, Any], **info: Any):
         name, status = _name(trial), result["status"]
-        ready_at = result.get("ready_at")
-        if self.first_ready_at is None and ready_at is not None:
-            self.first_ready_at = ready_at
+        worker = result["worker"]
+        if self.first_ready_at is None and worker:
+            self.first_ready_at = worker["ready_at"]
         if result.get("last_error"):
             self._board.show_error(name, result["last_error"])
         if result.get("setup_error") and result["done"]:
             self._count_setup_error(name, result["setup_error"])
         if status != "untouched":
-            fields = {"step": result["step"], "num_failures": result["num_failures"], "error": result["last_error"]}
-            self._board.set(name, status, **{key: value for key, value in fields.items() if value is not None})
+            # What a trial has got over is no error of it.
+            kind = "error" if status == "failed" else "last_error"
+            fields = {
+                kind: result["last_error"],
+                "reason": result.get("reason"),
+                "num_failures": result["num_failures"],
+            }
+            self._board.set(name, status, step=result["step"], **{key: value for key, value in fields.items() if value})
 
     def _count_setup_error(self, name: str, error: str) -> None:
         trials = self._setup_errors.setdefault(error, set())

@@ -1,0 +1,96 @@
+"""A tiny experiment that trials of cluster tests run: hidden 8, 30 steps, and ways to go wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import time
+from typing import Any
+
+import numpy as np
+
+from kauldron_core import kd, konfig
+from ray_cluster import EvalPool, Plan, PlannedTrial, Sweep
+
+NUM_STEPS, SAVE_EVERY, NUM_TEST = 30, 10, 37
+STEPS = [10, 20, 30]
+POOL = EvalPool(evaluators=("test",))
+
+
+@functools.cache
+def load_train() -> dict[str, np.ndarray]:
+    return _examples(128, seed=0)
+
+
+@functools.cache
+def load_test() -> dict[str, np.ndarray]:
+    return _examples(NUM_TEST, seed=1)
+
+
+def load_nan() -> dict[str, np.ndarray]:
+    """Returns training data on which every loss is NaN."""
+    return {**load_train(), "x": np.full_like(load_train()["x"], np.nan)}
+
+
+def load_nothing() -> dict[str, np.ndarray]:
+    raise OSError("the disk with the data is not mounted")
+
+
+@dataclasses.dataclass(frozen=True)
+class Slow(kd.data.MapTransform):
+    """Takes its time over every example, so that a test can act while a trial runs."""
+
+    seconds: float
+
+    def map(self, element: Any) -> Any:
+        time.sleep(self.seconds)
+        return element
+
+
+def config(*, seed: int = 0, loader: Any = load_train, slow_s: float = 0.0, num_steps: int = NUM_STEPS) -> Any:
+    """Returns the experiment; `slow_s` is the seconds that a batch of 8 takes more."""
+    transforms = [node("tests.ray_cluster.tiny:Slow", seconds=slow_s / 8)] if slow_s else []
+    return node(
+        "train.Trainer",
+        seed=seed,
+        num_train_steps=num_steps,
+        log_metrics_every=5,
+        train_ds=node("data.InMemoryPipeline", loader=loader, batch_size=8, shuffle=True, transforms=transforms),
+        model=node("nn.MLP", hidden=8, features=3, x="batch.x"),
+        train_losses={"xent": node("losses.SoftmaxCrossEntropyWithIntLabels", logits="preds", labels="batch.label")},
+        train_metrics={"accuracy": node("metrics.Accuracy", logits="preds", labels="batch.label")},
+        optimizer=node("optax:adam", learning_rate=3e-2),
+        checkpointer=node("ckpts.Checkpointer", save_interval_steps=SAVE_EVERY),
+        evals={
+            "test": node(
+                "evals.Evaluator",
+                run=node("evals.StandaloneEveryCheckpoint"),
+                ds=node("data.InMemoryPipeline", loader=load_test, batch_size=8, shuffle=False),
+            )
+        },
+    )
+
+
+def node(name: str, **arguments: Any) -> Any:
+    return konfig.ConfigDict({"__qualname__": name if ":" in name else f"kauldron_core.kd:{name}", **arguments})
+
+
+def trial(index: int, **options: Any) -> PlannedTrial:
+    """Returns a trial of `config(**options)`."""
+    overrides = tuple((key, value) for key, value in options.items() if not callable(value))
+    text = konfig.to_json(config(**{"seed": index, **options}), indent=1)
+    return PlannedTrial(
+        name=f"{index:04d}", index=index, fingerprint=f"point-{index}", config_json=text, overrides=overrides
+    )
+
+
+def plan(run_dir: Any, *trials: PlannedTrial, pools: tuple[EvalPool, ...] = (POOL,), **sweep: Any) -> Plan:
+    """Returns the plan of a sweep over these trials."""
+    return Plan(sweep=Sweep(**sweep), run_dir=str(run_dir), trials=trials, pools=pools, trust=("tests",))
+
+
+def _examples(size: int, *, seed: int) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    label = rng.integers(0, 3, size).astype(np.int32)
+    x = np.eye(3, 5, dtype=np.float32)[label] + rng.normal(0, 0.5, (size, 5)).astype(np.float32)
+    return {"x": x, "label": label}
