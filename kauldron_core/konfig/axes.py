@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
 
 from kauldron_core.errors import ConfigError
 from kauldron_core.konfig.sampling import Distribution, fraction
@@ -51,7 +51,7 @@ class Axis:
         if len(set(self.paths)) != len(self.paths):
             raise ConfigError(f"--sweep.{','.join(self.paths)}: a path is zipped with itself.")
         for row in self.values if len(self.paths) > 1 else ():
-            if not isinstance(row, tuple) or len(row) != len(self.paths):
+            if not isinstance(row, tuple) or len(cast("tuple[Any, ...]", row)) != len(self.paths):
                 raise ConfigError(f"--sweep.{','.join(self.paths)}: {row!r} is not a row of {len(self.paths)} values.")
 
     is_random = False
@@ -166,8 +166,9 @@ class Zip:
         blocks = [part.points(fixed[0] if fixed else num_samples, seed) for part in self.parts]
         lengths = [len(block) for block in blocks]
         if len(set(lengths)) > 1:
-            pairs = ", ".join(f"{','.join(part.paths)} has {len(block)}" for part, block in zip(self.parts, blocks))
-            raise ConfigError(f"zipped axes need as many values each: {pairs}.")
+            pairs = zip(self.parts, blocks, strict=True)
+            counts = ", ".join(f"{','.join(part.paths)} has {len(block)}" for part, block in pairs)
+            raise ConfigError(f"zipped axes need as many values each: {counts}.")
         return [tuple(itertools.chain(*row)) for row in zip(*blocks, strict=True)]
 
 

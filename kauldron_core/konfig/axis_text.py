@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-import math
+import copy
 import re
-import shlex
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, cast
 
+from kauldron_core import paths
 from kauldron_core.errors import ConfigError, closest
 from kauldron_core.konfig.axes import Axis, RandomAxis
+from kauldron_core.konfig.grids import GRIDS
 from kauldron_core.konfig.names import Aliases, Names
 from kauldron_core.konfig.places import find_place
-from kauldron_core.konfig.refusal import refusal, shown
-from kauldron_core.konfig.sampling import PARAMETERS, Distribution, rounded
+from kauldron_core.konfig.refusal import Refused, refusal, shown
+from kauldron_core.konfig.sampling import PARAMETERS, Distribution
 from kauldron_core.konfig.slots import Slot
 from kauldron_core.konfig.splitting import inside, partition_outside, split_items, split_outside
-from kauldron_core.konfig.values import read_value
+from kauldron_core.konfig.values import fitted, read_value
 
-_FLAG = "--sweep."
-_CALL = re.compile(r"([A-Za-z_][\w.]*)\s*\(", re.ASCII)
-_MAX_POINTS = 1_000_000
-
-_GRIDS: Mapping[str, Sequence[str]] = {
-    "range": ("start", "stop", "step"),
-    "linspace": ("start", "stop", "num"),
-    "logspace": ("start", "stop", "num"),
-}
-FUNCTIONS = (*_GRIDS, *PARAMETERS)
+FLAG = "--sweep."
+FUNCTIONS = (*GRIDS, *PARAMETERS)
 """What an axis text can call."""
+
+_MAX_CORRECTIONS = 50
+_CALL = re.compile(r"([A-Za-z_][\w.]*)\s*(?=\()", re.ASCII)
 
 
 def parse_axis(
@@ -40,225 +36,238 @@ def parse_axis(
       cfg: The config, with the overrides that come before the sweep applied.
       path: A path, or several with commas between them for a zip.
       text: The axis text.
-      aliases: Module path of each alias of the config file.
-      names: The aliases already looked up, where many axes are parsed.
+      aliases: What the names of the config file stand for.
+      names: The names already looked up, where many axes are parsed.
 
     Raises:
       ConfigError: When the text is no axis, or a value does not fit.
     """
     names = names or Names.of(cfg, aliases)
     singles = split_outside(path, ",")
-    slots = [find_place(cfg, single, flag=_FLAG).slot for single in singles]
-    at = f"{_FLAG}{path}"
-    if len(singles) > 1:
-        return Axis(tuple(singles), tuple(_rows(text, slots, names, at)))
-    return _Reader(singles[0], text.strip(), slots[0], names).read()
+    if "cfg" not in cfg:
+        singles = [single.removeprefix("cfg.") for single in singles]
+    slots = [find_place(cfg, single, flag=FLAG).slot for single in singles]
+
+    def read(text: str) -> Axis | RandomAxis:
+        if len(singles) > 1:
+            return _ZipReader(singles, text, slots, names).read()
+        return _AxisReader(singles[0], text, slots[0], names).read()
+
+    try:
+        return read(text.strip())
+    except Refused as error:
+        raise _corrected(error, read) from None
 
 
 def parse_axes(
     cfg: Any, pairs: Iterable[tuple[str, str]], *, aliases: Aliases | None = None
 ) -> list[Axis | RandomAxis]:
-    """Returns the axes of a command line, each given as (path, text)."""
+    """Returns the axes of a command line, each given as (path, text).
+
+    An axis inside of what an earlier one replaces (`optimizer`, then `optimizer.b1`) is read against the earlier
+    one's first value.
+    """
+    pairs = list(pairs)
     names = Names.of(cfg, aliases)
-    return [parse_axis(cfg, path, text, names=names) for path, text in pairs]
+    axes: list[Axis | RandomAxis] = []
+    for path, text in pairs:
+        axis = parse_axis(cfg, path, text, names=names)
+        axes.append(axis)
+        if any(_holds(own, other) for own in axis.paths for other, _ in pairs):
+            cfg = copy.deepcopy(cfg)
+            for own, value in axis.points(1)[0]:
+                find_place(cfg, own, flag=FLAG).set(copy.deepcopy(value))
+    return axes
 
 
-def from_strings(
-    cfg: Any, texts: Iterable[str], *, aliases: Aliases | None = None
-) -> list[Axis | RandomAxis]:
+def from_strings(cfg: Any, texts: Iterable[str], *, aliases: Aliases | None = None) -> list[Axis | RandomAxis]:
     """Returns the axes written as `PATH=TEXT`, as after `--sweep.`."""
     pairs: list[tuple[str, str]] = []
     for text in texts:
-        path, equals, values = partition_outside(text.removeprefix(_FLAG), "=")
+        path, equals, values = partition_outside(text.removeprefix(FLAG), "=")
         if not equals:
-            raise ConfigError(refusal(f"{_FLAG}{text}", "an axis is PATH=[VALUE, VALUE]"))
-        pairs.append((path.strip().removeprefix("cfg."), values))
+            raise ConfigError(refusal(f"{FLAG}{text}", "an axis is PATH=[VALUE, VALUE]"))
+        pairs.append((path.strip(), values))
     return parse_axes(cfg, pairs, aliases=aliases)
 
 
-def _rows(text: str, slots: Sequence[Slot], names: Names, at: str) -> list[tuple[Any, ...]]:
-    """Returns the rows of a zip."""
-    form = "[(" + ", ".join("A" for _ in slots) + "), (" + ", ".join("B" for _ in slots) + ")]"
-    items = inside(text, "[")
-    if not items:
-        raise ConfigError(refusal(at, f"a zip is a list of rows, got {shown(text)}", write=shlex.quote(f"{at}={form}")))
-    rows: list[tuple[Any, ...]] = []
-    for number, item in enumerate(split_items(items)):
-        inner = inside(item, "(") if inside(item, "(") is not None else inside(item, "[")
-        cells = split_items(inner) if inner else []
-        if len(cells) != len(slots):
-            what = f"row {number} is {shown(item)}, not {len(slots)} values in round brackets"
-            raise ConfigError(refusal(at, what, write=shlex.quote(f"{at}={form}")))
-        rows.append(tuple(read_value(cell, slot, names) for cell, slot in zip(cells, slots, strict=True)))
-    return rows
+def _holds(path: str, others: str) -> bool:
+    """Returns whether `path` holds one of the paths that a zip names."""
+    own = paths.parse(path)
+    inner = [paths.parse(other) for other in split_outside(others, ",")]
+    return any(len(parts) > len(own) and parts[: len(own)] == own for parts in inner)
+
+
+def _corrected(error: Refused, read: Callable[[str], object]) -> Refused:
+    """Returns the refusal with all values of the axis corrected, not only the first wrong one."""
+    right = error.right
+    for _ in range(_MAX_CORRECTIONS):
+        if right is None:
+            return error
+        try:
+            read(right)
+            break
+        except Refused as next_error:
+            right = next_error.right
+        except ConfigError:
+            return error
+    return Refused(error.at, error.what, right=right, text=error.text, available=error.available)
 
 
 class _Reader:
+    """What reading an axis and reading a zip share."""
+
+    def __init__(self, path: str, text: str, names: Names) -> None:
+        self.at, self.text, self.names = f"{FLAG}{path}", text, names
+
+    def items(self, text: str) -> list[str]:
+        """Returns the texts of the values between commas."""
+        found = split_items(text) if text else []
+        if not all(found):
+            raise self.no_axis("a value between two commas is missing")
+        return found
+
+    def no_axis(self, why: str, right: str = "[VALUE, VALUE]") -> Refused:
+        return Refused(self.at, why, right=right, text=self.text, available=FUNCTIONS)
+
+    def value(self, text: str, slot: Slot, start: int = 0) -> Any:
+        """Returns one value; a refusal of it shows the whole axis corrected."""
+        try:
+            return read_value(text, slot, self.names)
+        except Refused as error:
+            at = self.text.find(text, start)
+            before, after = (self.text[:at], self.text[at + len(text) :]) if at >= 0 else ("[", "]")
+            raise error.within(self.at, before, after) from None
+
+
+class _ZipReader(_Reader):
+    """Reads the rows of a zip."""
+
+    def __init__(self, singles: Sequence[str], text: str, slots: Sequence[Slot], names: Names) -> None:
+        super().__init__(",".join(singles), text, names)
+        self.paths, self.slots = tuple(singles), slots
+
+    def read(self) -> Axis:
+        items = inside(self.text, "[")
+        if not items:
+            raise self._no_rows(f"{shown(self.text)} is not a list of rows")
+        return Axis(self.paths, tuple(self._row(number, item) for number, item in enumerate(self.items(items))))
+
+    def _row(self, number: int, item: str) -> tuple[Any, ...]:
+        inner = inside(item, "(") or inside(item, "[")
+        cells = self.items(inner) if inner else []
+        if len(cells) != len(self.slots):
+            raise self._no_rows(f"row {number} is {shown(item)}, not {len(self.slots)} values in round brackets")
+        return tuple(self.value(cell, slot) for cell, slot in zip(cells, self.slots, strict=True))
+
+    def _no_rows(self, why: str) -> Refused:
+        row = "(" + ", ".join("VALUE" for _ in self.slots) + ")"
+        return self.no_axis(why, f"[{row}, {row}]")
+
+
+class _AxisReader(_Reader):
     """Reads the text of an axis over one path."""
 
     def __init__(self, path: str, text: str, slot: Slot, names: Names) -> None:
-        self.path, self.text, self.slot, self.names = path, text, slot, names
+        super().__init__(path, text, names)
+        self.path, self.slot = path, slot
 
     def read(self) -> Axis | RandomAxis:
         if (items := inside(self.text, "[")) is not None:
-            return self._axis(self._items(items))
+            return Axis((self.path,), self._listed(items))
         match = _CALL.match(self.text)
-        arguments = inside(self.text[match.end() - 1 :], "(") if match else None
+        arguments = inside(self.text[match.end() :], "(") if match else None
         if match and arguments is not None:
             return self._called(match[1], arguments)
-        raise self._no_axis()
+        raise self._single()
 
-    def _axis(self, values: Sequence[Any]) -> Axis:
-        if not values:
-            raise self._no_axis("an empty list has no values")
-        return Axis((self.path,), tuple(values))
+    def _listed(self, items: str) -> tuple[Any, ...]:
+        if not items:
+            raise self.no_axis("the list is empty")
+        if isinstance(self.slot.current, (list, tuple)) and not any(item[0] in "[(" for item in self.items(items)):
+            what = f"the field is a {type(cast('list[Any]', self.slot.current)).__name__}, so each value is one too"
+            raise self.no_axis(what, f"[[{items}]]")
+        values: list[Any] = []
+        start = 0
+        for item in self.items(items):
+            values.append(self.value(item, self.slot, start))
+            start = self.text.find(item, start) + len(item)
+        return tuple(values)
 
-    def _items(self, items: str) -> list[Any]:
-        return [self._value(item) for item in split_items(items)] if items else []
-
-    def _value(self, text: str) -> Any:
-        if not text:
-            raise self._no_axis("a value between two commas is missing")
-        return read_value(text, self.slot, self.names)
+    def _single(self) -> Refused:
+        """Returns the refusal of a text that is one value, with the list form."""
+        in_brackets = inside(self.text, "(")
+        right = f"[{in_brackets if in_brackets else self.text or 'VALUE, VALUE'}]"
+        kind = "a tuple" if in_brackets else "one value"
+        return self.no_axis(f"an axis is a list of values, {shown(self.text)} is {kind}", right)
 
     def _called(self, name: str, arguments: str) -> Axis | RandomAxis:
         if name not in FUNCTIONS:
             raise self._unknown(name)
-        parts = split_items(arguments) if arguments else []
         if name == "choice":
-            return self._choice(parts)
-        numbers = self._numbers(name, parts)
+            return RandomAxis(self.path, Distribution("choice", self._choices(arguments)))
         try:
-            if name == "range":
-                return self._axis(self._fitted(_range(*numbers)))
-            if name in _GRIDS:
-                spaced = _linspace if name == "linspace" else _logspace
-                return self._axis(self._fitted(spaced(*numbers)))
-            return self._random(Distribution(name, tuple(numbers)))
+            values = self._arguments(name, arguments)
+            if name in GRIDS:
+                return Axis((self.path,), self._as_field(GRIDS[name][0](*values)))
+            return self._random(Distribution(name, tuple(values)))
+        except Refused:
+            raise
         except ConfigError as error:
-            if str(error).startswith(_FLAG):
-                raise
-            raise ConfigError(refusal(self.slot.at, f"{self.text}: {str(error).rstrip('.')}")) from None
+            raise Refused(self.at, f"{self.text}: {str(error).rstrip('.')}", text=self.text) from None
 
-    def _numbers(self, name: str, parts: Sequence[str]) -> list[Any]:
-        """Returns the arguments of a function in order, positional and by name."""
-        expected = PARAMETERS.get(name) or _GRIDS[name]
+    def _choices(self, arguments: str) -> tuple[Any, ...]:
+        parts = self.items(arguments)
+        listed = inside(parts[0], "[") if len(parts) == 1 else None
+        if not parts or listed == "":
+            raise self.no_axis("choice needs at least one value", "choice([VALUE, VALUE])")
+        items = self.items(listed) if listed else parts
+        return tuple(self.value(item, self.slot) for item in items)
+
+    def _arguments(self, name: str, text: str) -> list[Any]:
+        """Returns the arguments of a function in order, whether given by position or by name."""
+        expected = GRIDS[name][1] if name in GRIDS else PARAMETERS[name]
         given: dict[str, Any] = {}
-        for position, part in enumerate(parts):
+        for position, part in enumerate(self.items(text)):
             key, equals, value = partition_outside(part, "=")
             key = key.strip() if equals else (expected[position] if position < len(expected) else "")
             if key not in expected or key in given:
                 raise self._wrong_arguments(name, expected)
-            given[key] = read_value(
-                value if equals else part, Slot(f"{self.slot.at}={name}(...)", None, int | float), self.names
-            )
-        if name == "range" and given and "stop" not in given:
-            given = {"start": 0, "stop": given["start"]}
-        required = expected[:2] if name == "range" else expected
-        if name == "range" and list(given) == ["stop"]:
-            given = {"start": 0, **given}
-        if not all(key in given for key in required):
+            number = Slot(f"{self.at}={name}({key}=...)", None, int | float)
+            given[key] = read_value(value if equals else part, number, self.names)
+        if name == "range":
+            is_stop_only = list(given) == ["start"]
+            given = {"start": 0, "stop": given["start"]} if is_stop_only else {"start": 0, "step": 1, **given}
+        if not all(key in given for key in expected if key != "step"):
             raise self._wrong_arguments(name, expected)
         return [given[key] for key in expected if key in given]
 
-    def _wrong_arguments(self, name: str, expected: Sequence[str]) -> ConfigError:
-        form = f"{name}({', '.join(expected)})" if name != "range" else "range(stop) or range(start, stop, step)"
-        return ConfigError(refusal(self.slot.at, f"{self.text} has wrong arguments; the form is {form}"))
+    def _wrong_arguments(self, name: str, expected: Sequence[str]) -> Refused:
+        form = "range(stop) or range(start, stop, step)" if name == "range" else f"{name}({', '.join(expected)})"
+        return Refused(self.at, f"{self.text} has wrong arguments, the form is {form}", text=self.text)
 
-    def _fitted(self, values: Sequence[Any]) -> list[Any]:
+    def _as_field(self, values: Sequence[Any]) -> tuple[Any, ...]:
         """Returns numbers as the field takes them; whole ones become ints for an int field."""
-        slot = self.slot
-        if _is_int_field(slot) and all(float(value).is_integer() for value in values):
+        if self._is_int_field and all(float(value).is_integer() for value in values):
             values = [int(value) for value in values]
-        return [_checked(value, slot) for value in values]
-
-    def _choice(self, parts: Sequence[str]) -> RandomAxis:
-        items = inside(parts[0], "[") if len(parts) == 1 else None
-        values = self._items(items) if items is not None else [self._value(part) for part in parts]
-        if not values:
-            raise self._no_axis("choice needs at least one value")
-        return RandomAxis(self.path, Distribution("choice", tuple(values)))
+        return tuple(fitted(value, self.slot, repr(value)) for value in values)
 
     def _random(self, distribution: Distribution) -> RandomAxis:
-        low, high = distribution.draw(0.0), distribution.draw(1 - 2**-53)
-        is_whole = distribution.name in ("randint", "quniform") and float(low).is_integer() and float(high).is_integer()
-        if _is_int_field(self.slot) and is_whole and type(distribution.arguments[-1]) is int:
+        ends = distribution.draw(0.0), distribution.draw(1 - 2**-53)
+        if self._is_int_field:
+            if distribution.name not in ("randint", "quniform") or not all(float(end).is_integer() for end in ends):
+                raise ConfigError(f"{distribution.name} draws floats and the field is an int; use randint(low, high)")
             return RandomAxis(self.path, distribution, int)
-        fitted = [_checked(value, self.slot) for value in (low, high)]
-        return RandomAxis(self.path, distribution, float if type(fitted[0]) is float else None)
+        values = [fitted(end, self.slot, repr(end)) for end in ends]
+        return RandomAxis(self.path, distribution, float if type(values[0]) is float else None)
 
-    def _unknown(self, name: str) -> ConfigError:
+    @property
+    def _is_int_field(self) -> bool:
+        return type(self.slot.current) is int if self.slot.current is not None else self.slot.annotation is int
+
+    def _unknown(self, name: str) -> Refused:
         short = name.rpartition(".")[2]
-        if short in FUNCTIONS:
-            right = shlex.quote(f"{self.slot.at}={short}{self.text[len(name) :]}")
-            return ConfigError(refusal(self.slot.at, f"{shown(name)} is written {short} here", write=right))
-        if "." not in name and (match := closest(name, FUNCTIONS)):
-            right = shlex.quote(f"{self.slot.at}={match}{self.text[len(name) :]}")
-            return ConfigError(refusal(self.slot.at, f"unknown axis {name!r}", write=right, available=FUNCTIONS))
-        return self._no_axis()
-
-    def _no_axis(self, why: str = "") -> ConfigError:
-        """Returns the error for a text that is one value, or none, with the list form."""
-        text = self.text
-        tuple_items = inside(text, "(")
-        form = f"[{tuple_items}]" if tuple_items else f"[{text or 'VALUE'}]"
-        form = "[VALUE, VALUE]" if text in ("[]", "()", "") or why else form
-        what = why or f"{shown(text)} is not a list of values"
-        message = refusal(self.slot.at, what, write=shlex.quote(f"{self.slot.at}={form}"), available=FUNCTIONS)
-        return ConfigError(message)
-
-
-def _is_int_field(slot: Slot) -> bool:
-    if slot.current is not None:
-        return type(slot.current) is int
-    return slot.annotation is int
-
-
-def _checked(value: Any, slot: Slot) -> Any:
-    return read_value(repr(value), slot, Names())
-
-
-def _range(start: Any, stop: Any, step: Any = 1) -> list[int]:
-    if not all(type(bound) is int for bound in (start, stop, step)):
-        raise ConfigError("range takes ints; use linspace for other numbers")
-    if not step:
-        raise ConfigError("the step of a range cannot be 0")
-    values = range(start, stop, step)
-    if not values:
-        raise ConfigError("this range has no values")
-    _check_count(len(values))
-    return list(values)
-
-
-def _linspace(start: float, stop: float, num: int) -> list[float]:
-    _check_grid(start, stop, num)
-    if num == 1:
-        return [float(start)]
-    inner = [rounded(start + (stop - start) * index / (num - 1)) for index in range(1, num - 1)]
-    return [float(start), *inner, float(stop)]
-
-
-def _logspace(start: float, stop: float, num: int) -> list[float]:
-    _check_grid(start, stop, num)
-    if start <= 0 or stop <= 0:
-        raise ConfigError(
-            f"logspace takes its end points, not exponents, and both have to be above 0; write logspace(1e{start}, 1e{stop}, {num})"
-        )
-    if num == 1:
-        return [float(start)]
-    low, high = math.log10(start), math.log10(stop)
-    inner = [rounded(10 ** (low + (high - low) * index / (num - 1))) for index in range(1, num - 1)]
-    return [float(start), *inner, float(stop)]
-
-
-def _check_grid(start: float, stop: float, num: int) -> None:
-    if not (math.isfinite(start) and math.isfinite(stop)):
-        raise ConfigError("the end points have to be finite")
-    if type(num) is not int or num < 1:
-        raise ConfigError(f"the number of points is {num!r}, not an int of at least 1")
-    _check_count(num)
-
-
-def _check_count(num: int) -> None:
-    if num > _MAX_POINTS:
-        raise ConfigError(f"{num} points are too many for one axis (at most {_MAX_POINTS})")
+        right = short if short in FUNCTIONS else None if "." in name else closest(name, FUNCTIONS)
+        if right is None:
+            return self._single()
+        return self.no_axis(f"unknown axis {name!r}", f"{right}{self.text[len(name) :]}")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 from kauldron_core.errors import ConfigError, closest, listing, unknown_name
 from kauldron_core.konfig.axes import Listed, listed
@@ -136,7 +136,7 @@ def _get_config(module: ModuleType, texts: Mapping[str, str], file: Path) -> Any
     arguments = _arguments(get_config, texts, module)
     config = call_user(lambda: get_config(**arguments), file, "get_config")
     if isinstance(config, Mapping) and not isinstance(config, ConfigDict):
-        config = ConfigDict(dict(config))
+        config = ConfigDict(cast("Mapping[Any, Any]", config))
     if not isinstance(config, ConfigDict):
         kind = type(config).__name__
         raise ConfigError(
@@ -147,7 +147,7 @@ def _get_config(module: ModuleType, texts: Mapping[str, str], file: Path) -> Any
 
 def _arguments(function: Callable[..., Any], texts: Mapping[str, str], module: ModuleType) -> dict[str, Any]:
     """Returns the values of argument texts, by annotation or default."""
-    known = parameters_of(function) or {}
+    known = parameters_of(function).by_name
     names = Names.of({}, aliases_of(module))
     values: dict[str, Any] = {}
     for name, text in texts.items():
@@ -174,7 +174,7 @@ def _points(config_file: ConfigFile, name: str) -> Iterable[Mapping[str, Any]]:
     if not callable(function):
         raise ConfigError(_unknown_sweep(config_file, flag, name))
     file = config_file.path
-    found = call_user(lambda: list(function()), file, function_name)
+    found = call_user(lambda: list(cast("Iterable[Any]", function())), file, function_name)
     if not found:
         raise ConfigError(f"{file}: {function_name}() yields nothing.")
     points: list[dict[str, Any]] = []
@@ -182,7 +182,8 @@ def _points(config_file: ConfigFile, name: str) -> Iterable[Mapping[str, Any]]:
         if not isinstance(point, Mapping):
             kind = type(point).__name__
             raise ConfigError(f"{file}: item {number} of {function_name}() is a {kind}, not a dict of overrides.")
-        points.append({str(path).removeprefix("cfg."): value for path, value in point.items()})
+        entries = cast("Mapping[Any, Any]", point)
+        points.append({str(path).removeprefix("cfg."): entries[path] for path in entries})
     return points
 
 

@@ -7,7 +7,6 @@ import math
 from typing import Any
 
 from kauldron_core.errors import ConfigError
-
 from kauldron_core.konfig.names import Names, constant, is_callable
 from kauldron_core.konfig.proxies import Proxy
 from kauldron_core.konfig.refusal import Refused, one_line, shown

@@ -8,7 +8,7 @@ from typing import Any
 from kauldron_core import paths
 from kauldron_core.errors import ConfigError
 from kauldron_core.konfig.names import Aliases, Names
-from kauldron_core.konfig.places import Place, find_place
+from kauldron_core.konfig.places import Saved, find_place
 from kauldron_core.konfig.refusal import refusal
 from kauldron_core.konfig.splitting import partition_outside
 from kauldron_core.konfig.values import read_value
@@ -29,17 +29,17 @@ def apply_overrides(
       ConfigError: For the first override that does not fit, in one line.
     """
     names: Names | None = None
-    done: list[tuple[Place, Any]] = []
+    done: list[Saved] = []
     try:
         for path, text in split_overrides(overrides, flag=flag):
             names = names or Names.of(cfg, aliases)
             place = find_place(cfg, path, flag=flag)
             value = read_value(text, place.slot, names)
-            done.append((place, place.saved()))
+            done.append(place.saved())
             place.set(value)
     except BaseException:
-        for place, saved in reversed(done):
-            place.restore(saved)
+        for saved in reversed(done):
+            saved.restore()
         raise
 
 

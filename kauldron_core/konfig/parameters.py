@@ -1,4 +1,4 @@
-"""What a call target takes: its parameters with annotations, defaults and documentation, if its module is loaded."""
+"""What a call target takes: its arguments with annotations and defaults, known if its module is imported."""
 
 from __future__ import annotations
 
@@ -7,10 +7,15 @@ import inspect
 import sys
 import typing
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from kauldron_core.konfig.annotations import UNKNOWN
+from kauldron_core.konfig import signatures, trusting
+from kauldron_core.konfig.config_dict import ConfigDict
+from kauldron_core.konfig.evaluate import fields
+from kauldron_core.konfig.hints import UNKNOWN
+from kauldron_core.konfig.markers import CONST, QUALNAME
+from kauldron_core.konfig.targets import find_loaded, split
 
 
 @dataclass(frozen=True)
@@ -33,63 +38,100 @@ class Parameter:
         return self.default is UNKNOWN
 
 
-def loaded(qualname: str) -> Any:
-    """Returns the object that `module:a.b` names, or None when its module is not imported: nothing is imported here."""
-    module_name, _, attributes = qualname.partition(":")
-    if not attributes:
-        module_name, _, attributes = qualname.rpartition(".")
-    found: Any = sys.modules.get(module_name)
-    for attribute in attributes.split("."):
-        found = getattr(found, attribute, None)
-        if found is None:
-            return None
-    return found
+@dataclass(frozen=True)
+class Parameters:
+    """The arguments of a target.
+
+    Attributes:
+      by_name: Every argument with a name.
+      by_position: Names of those that may be given by position, in order.
+      takes_any: Whether it takes `**kwargs`, or nothing is known about it.
+    """
+
+    by_name: Mapping[str, Parameter] = field(default_factory=dict[str, Parameter])
+    by_position: tuple[str, ...] = ()
+    takes_any: bool = True
+
+    def at(self, key: Any) -> Parameter:
+        """Returns the argument that a config keeps under `key` (a name, or a position as text)."""
+        if isinstance(key, str) and key.isdigit() and int(key) < len(self.by_position):
+            key = self.by_position[int(key)]
+        return self.by_name.get(key, Parameter(str(key)))
+
+    def position_of(self, name: Any) -> str | None:
+        """Returns the key under which a config keeps the argument `name` when it is given by position."""
+        return str(self.by_position.index(name)) if name in self.by_position else None
 
 
-def parameters(qualname: str) -> Mapping[str, Parameter] | None:
-    """Returns the named parameters of the target, or None when they are not known."""
-    target = loaded(qualname)
-    return parameters_of(target) if callable(target) else None
+def parameters_of_node(node: ConfigDict) -> Parameters:
+    """Returns what the target of a call takes; nothing is imported to find it out."""
+    own = fields(node)
+    if own.get(QUALNAME) != signatures.PARTIAL:
+        return _of_name(node, own.get(QUALNAME))
+    function = own.get("0")
+    if not isinstance(function, ConfigDict):
+        return Parameters()
+    inner = _of_name(function, fields(function).get(CONST))
+    return Parameters(inner.by_name, ("func", *inner.by_position), inner.takes_any)
 
 
-def parameters_of(target: Any) -> Mapping[str, Parameter] | None:
-    """Returns the named parameters of a callable, or None when it has no signature."""
+def parameters_of(target: Any) -> Parameters:
+    """Returns what a callable takes."""
     try:
-        return _parameters(target)
+        return _cached(target)
     except TypeError:  # An unhashable target.
-        return _parameters.__wrapped__(target)
+        return _inspected(target)
 
 
-@functools.lru_cache(maxsize=1024)
-def _parameters(target: Any) -> Mapping[str, Parameter] | None:
+def _of_name(node: Any, name: Any) -> Parameters:
+    if not isinstance(name, str):
+        return Parameters()
+    if not node.is_trusted:
+        try:
+            # Looking a name up can run code of a module, so one that a file holds has to be trusted first.
+            trusting.check_name(*split(name))
+        except trusting.UntrustedError:
+            return Parameters()
+    target = find_loaded(name)
+    return parameters_of(target) if callable(target) else Parameters()
+
+
+@functools.lru_cache(maxsize=4096)
+def _cached(target: Any) -> Parameters:
+    return _inspected(target)
+
+
+def _inspected(target: Any) -> Parameters:
+    arguments = signatures.arguments_of(target)
+    if arguments is None:
+        return Parameters()
     try:
-        signature = inspect.signature(target)
+        found = inspect.signature(target).parameters
+        if not arguments.by_name <= found.keys():
+            found = inspect.signature(target.__init__).parameters
     except (TypeError, ValueError):
-        return None
+        return Parameters()
     hints = _hints(target)
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return {
-        name: Parameter(name, hints.get(name, _evaluated(target, parameter.annotation)), parameter.default)
-        for name, parameter in signature.parameters.items()
-        if parameter.kind in kinds
+    names = [name for name in found if name in arguments.by_name or name in arguments.by_position]
+    by_name = {
+        name: Parameter(name, hints.get(name, _evaluated(target, found[name].annotation)), found[name].default)
+        for name in names
     }
+    return Parameters(by_name, arguments.by_position, arguments.takes_more_names)
 
 
 def _hints(target: Any) -> dict[str, Any]:
     """Returns the evaluated annotations; none of them when one cannot be evaluated."""
+    if not isinstance(target, type):
+        return _evaluated_hints(target)
+    # A generated `__init__` has the annotations of the fields, one that was written has its own.
+    return {**_evaluated_hints(target), **_evaluated_hints(target.__init__)}
+
+
+def _evaluated_hints(target: Any) -> dict[str, Any]:
     try:
-        if isinstance(target, type):
-            own: Any = target.__init__
-            return {**typing.get_type_hints(target, include_extras=True), **_init_hints(own)}
         return typing.get_type_hints(target, include_extras=True)
     except Exception:  # Annotations are other people's code; one that fails only costs the check.
-        return {}
-
-
-def _init_hints(init: Any) -> dict[str, Any]:
-    try:
-        return typing.get_type_hints(init, include_extras=True)
-    except Exception:  # The same: a generated `__init__` may name types of other modules.
         return {}
 
 
@@ -98,11 +140,8 @@ def _evaluated(target: Any, annotation: Any) -> Any:
     if not isinstance(annotation, str):
         return annotation
     module = sys.modules.get(getattr(target, "__module__", ""))
+    holder = type("Holder", (), {"__annotations__": {"it": annotation}})
     try:
-        return typing.get_type_hints(_holder(annotation), vars(module) if module else {})["it"]
+        return typing.get_type_hints(holder, vars(module) if module else {}, include_extras=True)["it"]
     except Exception:  # The same as above.
         return UNKNOWN
-
-
-def _holder(annotation: str) -> type:
-    return type("_Holder", (), {"__annotations__": {"it": annotation}})

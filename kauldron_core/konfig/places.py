@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from kauldron_core import paths
 from kauldron_core.errors import ConfigError, closest, unknown_name
-from kauldron_core.konfig import annotations
-from kauldron_core.konfig.annotations import UNKNOWN
+from kauldron_core.konfig import hints
 from kauldron_core.konfig.config_dict import ConfigDict
 from kauldron_core.konfig.evaluate import fields
-from kauldron_core.konfig.parameters import Parameter, parameters
+from kauldron_core.konfig.hints import UNKNOWN
+from kauldron_core.konfig.markers import CONST, QUALNAME
+from kauldron_core.konfig.parameters import Parameters, parameters_of_node
 from kauldron_core.konfig.references import Placeholder
 from kauldron_core.konfig.refusal import one_line, refusal
 from kauldron_core.konfig.slots import Slot
 
 _MISSING: Any = object()
+_MARKERS = (QUALNAME, CONST)
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,9 @@ class Place:
     """One place of a config.
 
     Attributes:
-      holder: The node that holds the field (a config, or a list inside of it).
-      key: Name or index in the holder.
-      inner: Indices below the field, where tuples are in the way and have to be rebuilt.
+      holder: The node that holds the field, or the list that holds the element.
+      key: Key or index in the holder.
+      inner: Indices below, where tuples are in the way and have to be rebuilt.
       slot: What may be put there.
     """
 
@@ -38,22 +38,47 @@ class Place:
     slot: Slot
 
     def set(self, value: Any) -> None:
-        """Writes `value`.
+        """Writes a value that the slot has fitted. None deletes an entry of a dict whose values cannot be None.
 
         Raises:
           ConfigError: When the config refuses it.
         """
+        if value is None and self.slot.is_deleted_by_none:
+            fields(self.holder).pop(self.key, None)
+            return
         if self.inner:
             value = _replaced(self.holder[self.key], self.inner, value)
-        write(self.holder, self.key, value, at=self.slot.at)
+        _write(self.holder, self.key, value, at=self.slot.at)
 
-    def saved(self) -> Any:
-        """Returns what `restore` needs to bring the place back as it is now, references included."""
-        return read_raw(self.holder, self.key)
+    def saved(self) -> Saved:
+        """Returns what brings the place back as it is now, references included."""
+        if not isinstance(self.holder, ConfigDict):
+            return Saved(self.holder, list(cast("list[Any]", self.holder)), None, None)
+        stored = fields(self.holder).get(self.key, _MISSING)
+        # Writing to a placeholder fills it, for every field that shares it.
+        filled = stored.value if type(stored) is Placeholder else None
+        return Saved(self.holder, dict(fields(self.holder)), stored, filled)
 
-    def restore(self, saved: Any) -> None:
-        """Brings back what `saved` returned."""
-        write_raw(self.holder, self.key, saved)
+
+@dataclass(frozen=True)
+class Saved:
+    """A holder as it was."""
+
+    holder: Any
+    content: Any
+    stored: Any
+    filled: Any
+
+    def restore(self) -> None:
+        """Brings the holder back, its order included."""
+        if not isinstance(self.holder, ConfigDict):
+            self.holder[:] = self.content
+            return
+        if type(self.stored) is Placeholder:
+            self.stored.value = self.filled
+        own = fields(self.holder)
+        own.clear()
+        own.update(self.content)
 
 
 def find_place(cfg: Any, path: str, *, flag: str = "--cfg.") -> Place:
@@ -72,6 +97,13 @@ def find_place(cfg: Any, path: str, *, flag: str = "--cfg.") -> Place:
     return _Walk(cfg, parts, at, flag).find()
 
 
+def leaf_paths(cfg: Any) -> list[str]:
+    """Returns the path of every leaf of a config, shared nodes under their first path."""
+    found: list[str] = []
+    _collect_leaves(cfg, "", set(), found)
+    return found
+
+
 class _Walk:
     """Goes down a config, one part of the path after the other."""
 
@@ -79,165 +111,136 @@ class _Walk:
         self.cfg, self.parts, self.at, self.flag = cfg, parts, at, flag
 
     def find(self) -> Place:
-        node, annotation = self.cfg, UNKNOWN
-        holder, key, inner = None, None, ()
-        default: Any = UNKNOWN
+        node: Any = self.cfg
+        place = Place(None, None, (), Slot(self.at))
         for index, part in enumerate(self.parts):
-            if isinstance(node, Mapping):
-                holder, inner = node, ()
-                key, annotation, default = self._field(node, part, index, annotation)
-                node = _get(node, key)
-                if node is _MISSING and index + 1 < len(self.parts):
-                    node = None
+            if isinstance(node, ConfigDict):
+                place = self._field(node, part, index, place.slot.annotation)
             elif isinstance(node, (list, tuple)):
-                position = self._position(node, part, index)
-                if isinstance(node, list) and not inner:
-                    holder, key = node, position
-                else:
-                    inner = (*inner, position)
-                annotation, default = annotations.element(annotation, position), UNKNOWN
-                node = node[position]
+                place = self._element(cast("list[Any]", node), part, index, place)
             else:
                 raise ConfigError(self._nothing_inside(node, index))
-        current = None if node is _MISSING else node
-        return Place(holder, key, inner, Slot(self.at, current, annotation, default))
+            node = place.slot.current
+        return place
 
-    def _field(self, node: Any, part: Any, index: int, annotation: Any) -> tuple[Any, Any, Any]:
-        """Returns key, annotation and default of the field that `part` names in a config node."""
-        qualname = node.get("__qualname__") if "__qualname__" in node else None
-        known = parameters(qualname) if isinstance(qualname, str) else None
-        if isinstance(part, int) and qualname is not None:
-            key = self._positional(node, part, index)
-        elif qualname is not None and known and part not in node and (position := _position_of(node, known, part)):
-            key = position
-        elif (
-            (part in node and part not in ("__qualname__", "__const__"))
-            or (known and part in known)
-            or (qualname is not None and known is None)
-            or (known is not None and _takes_any(qualname))
-        ):
-            key = part
-        else:
-            raise ConfigError(self._unknown(node, part, index, known))
-        if qualname is None:
-            # None switches an entry of a dict off (`--cfg.evals.test=None`).
-            return key, annotations.element(annotation, key), None
-        parameter = _parameter(node, known or {}, key)
-        return key, parameter.annotation, parameter.default
+    def _field(self, node: ConfigDict, part: Any, index: int, annotation: Any) -> Place:
+        """Returns the place of a field of a config node."""
+        if CONST in node:
+            raise ConfigError(self._nothing_inside(node, index))
+        if QUALNAME in node:
+            known = parameters_of_node(node)
+            key = self._argument_key(node, part, index, known)
+            parameter = known.at(key)
+            current, annotation = _stored(node, key, parameter.annotation)
+            return Place(node, key, (), Slot(self.at, current, annotation, parameter.default))
+        if part not in node:
+            raise ConfigError(self._unknown(node, part, Parameters(takes_any=False)))
+        current, annotation = _stored(node, part, hints.element(annotation, part))
+        return Place(node, part, (), Slot(self.at, current, annotation, is_entry=True))
 
-    def _positional(self, node: Any, part: int, index: int) -> str:
-        count = sum(1 for key in node if str(key).isdigit())
-        if not -count <= part < count:
-            raise ConfigError(self._out_of_range(part, count, index, "positional argument"))
-        return str(part % count)
+    def _argument_key(self, node: ConfigDict, part: Any, index: int, known: Parameters) -> Any:
+        """Returns the key under which a call keeps the argument that `part` names."""
+        if type(part) is int:
+            key = node.field_key(part)
+            if key not in node:
+                count = sum(1 for name in fields(node) if str(name).isdigit())
+                raise ConfigError(self._out_of_range(part, count, index, "positional arguments"))
+            return key
+        if part in node and part not in _MARKERS:
+            return part
+        position = known.position_of(part)
+        if position is not None and position in node:
+            return position
+        if part in known.by_name or (known.takes_any and part not in _MARKERS):
+            return part
+        raise ConfigError(self._unknown(node, part, known))
 
-    def _position(self, node: list[Any] | tuple[Any, ...], part: Any, index: int) -> int:
-        if not isinstance(part, int) or isinstance(part, bool):
-            where = paths.format(self.parts[:index])
+    def _element(self, node: list[Any] | tuple[Any, ...], part: Any, index: int, place: Place) -> Place:
+        """Returns the place of an element of a list or tuple."""
+        if type(part) is not int:
+            where = self._where(index)
             what = f"{where} is a {type(node).__name__} of {len(node)} and takes an index, not {part!r}"
             raise ConfigError(refusal(self.at, what, write=f"{self.flag}{where}[0]=VALUE"))
         if not -len(node) <= part < len(node):
-            raise ConfigError(self._out_of_range(part, len(node), index, "element"))
-        return part % len(node)
+            raise ConfigError(self._out_of_range(part, len(node), index, "elements"))
+        position = part % len(node)
+        slot = Slot(self.at, node[position], hints.element(place.slot.annotation, position))
+        if isinstance(node, list) and not place.inner:
+            return Place(node, position, (), slot)
+        return Place(place.holder, place.key, (*place.inner, position), slot)
+
+    def _where(self, index: int) -> str:
+        return paths.format(self.parts[:index])
 
     def _out_of_range(self, part: int, count: int, index: int, kind: str) -> str:
-        where = paths.format(self.parts[:index])
         valid = f"0 to {count - 1}" if count else "none"
-        return refusal(self.at, f"index {part} is out of range: {where} has {count} {kind}s ({valid})")
+        return refusal(self.at, f"index {part} is out of range, {self._where(index)} has {count} {kind} ({valid})")
 
     def _nothing_inside(self, node: Any, index: int) -> str:
-        where = paths.format(self.parts[:index])
-        what = f"{where} is {annotations.kind_of(node)} and has nothing inside"
+        where = self._where(index)
+        what = f"{where} is {hints.kind_of(node)} and has nothing inside"
         return refusal(self.at, what, write=f"{self.flag}{where}=VALUE")
 
-    def _unknown(self, node: Any, part: Any, index: int, known: Mapping[str, Parameter] | None) -> str:
-        names = [str(key) for key in node if key not in ("__qualname__", "__const__")]
-        names += [name for name in known or () if name not in names and _position_of(node, known or {}, name) is None]
+    def _unknown(self, node: ConfigDict, part: Any, known: Parameters) -> str:
+        names = [str(key) for key in fields(node) if key not in _MARKERS and not _is_position(node, key)]
+        names += [name for name in known.by_name if name not in names]
         message = unknown_name("key", str(part), names, at=self.at)
-        if closest(str(part), names):
-            return message
-        return f"{message}{self._elsewhere(part)}"
-
-    def _elsewhere(self, part: Any) -> str:
-        """Returns the full path of a leaf of that name elsewhere in the config, as a hint."""
-        found = [path for path in leaf_paths(self.cfg) if paths.parse(path)[-1] == self.parts[-1]]
-        return f" There is {', '.join(self.flag + path for path in found[:3])}." if found else ""
-
-
-def leaf_paths(node: Any, prefix: str = "", visited: frozenset[int] = frozenset()) -> list[str]:
-    """Returns the path of every leaf of a config."""
-    if id(node) in visited or not isinstance(node, (Mapping, list, tuple)):
-        return [prefix] if prefix else []
-    visited = visited | {id(node)}
-    keys = [key for key in node if key not in ("__qualname__", "__const__")] if isinstance(node, Mapping) else None
-    pairs = [(key, node[key]) for key in keys] if keys is not None else list(enumerate(node))
-    return [leaf for key, child in pairs for leaf in leaf_paths(child, paths.join(prefix, key), visited)]
+        if not closest(str(part), names):
+            last = self.parts[-1]
+            elsewhere = [path for path in leaf_paths(self.cfg) if paths.parse(path)[-1] == last]
+            message += f" There is {', '.join(self.flag + path for path in elsewhere[:3])}." if elsewhere else ""
+        if QUALNAME not in node:
+            message += " A new key is added in the config file, or with the whole dict."
+        return message
 
 
-def _get(node: Any, key: Any) -> Any:
-    return node[key] if key in node else _MISSING
+def _is_position(node: ConfigDict, key: Any) -> bool:
+    return QUALNAME in node and str(key).isdigit()
 
 
-def _position_of(node: Any, known: Mapping[str, Parameter], name: Any) -> str | None:
-    """Returns the positional key under which the argument `name` is given, if it is."""
-    if name not in known:
-        return None
-    position = str(list(known).index(name))
-    return position if position in node else None
-
-
-def _parameter(node: Any, known: Mapping[str, Parameter], key: Any) -> Parameter:
-    if str(key).isdigit() and int(key) < len(known):
-        return list(known.values())[int(key)]
-    return known.get(key, Parameter(str(key)))
-
-
-def _takes_any(qualname: Any) -> bool:
-    from kauldron_core.konfig.parameters import loaded
-
+def _stored(node: ConfigDict, key: Any, annotation: Any) -> tuple[Any, Any]:
+    """Returns the value of a field (None when it has none) and its annotation, which a placeholder gives too."""
+    stored = fields(node).get(key)
+    if type(stored) is Placeholder:
+        return stored.value, stored.type if annotation is UNKNOWN else annotation
     try:
-        kinds = [parameter.kind for parameter in inspect.signature(loaded(qualname)).parameters.values()]
-    except (TypeError, ValueError):
-        return True
-    return inspect.Parameter.VAR_KEYWORD in kinds
+        return (None if stored is None else node[key]), annotation
+    except ConfigError:  # A reference to what is not there (yet) has no value.
+        return None, annotation
+
+
+def _collect_leaves(node: Any, prefix: str, visited: set[int], found: list[str]) -> None:
+    pairs = _children(node)
+    if pairs is None:
+        found.append(prefix)
+        return
+    if id(node) in visited:
+        return
+    visited.add(id(node))
+    for key, child in pairs:
+        _collect_leaves(child, paths.join(prefix, key), visited, found)
+
+
+def _children(node: Any) -> list[tuple[Any, Any]] | None:
+    """Returns what a node or list holds, by key; None for a leaf."""
+    if isinstance(node, ConfigDict):
+        return (
+            None
+            if CONST in node
+            else [(key, _stored(node, key, UNKNOWN)[0]) for key in fields(node) if key not in _MARKERS]
+        )
+    return list(enumerate(cast("list[Any]", node))) if isinstance(node, (list, tuple)) else None
 
 
 def _replaced(value: Any, indices: tuple[int, ...], new: Any) -> Any:
-    """Returns the nested tuple with one element replaced."""
+    """Returns nested tuples with one element replaced."""
     first, *rest = indices
     items = list(value)
     items[first] = _replaced(items[first], tuple(rest), new) if rest else new
     return type(value)(items)
 
 
-def read_raw(holder: Any, key: Any) -> Any:
-    """Returns what is stored under `key`, a reference as the reference; `_MISSING` when nothing is."""
-    if not isinstance(holder, ConfigDict):
-        return holder[key]
-    stored = fields(holder).get(key, _MISSING)
-    # Writing to a placeholder fills it, so its value is what has to be kept.
-    return (stored, stored.value) if type(stored) is Placeholder else stored
-
-
-def write_raw(holder: Any, key: Any, value: Any) -> None:
-    """Stores what `read_raw` returned, without any check."""
-    if not isinstance(holder, ConfigDict):
-        holder[key] = value
-    elif value is _MISSING:
-        fields(holder).pop(key, None)
-    elif type(value) is tuple and value and type(value[0]) is Placeholder:
-        value[0].value = value[1]
-        fields(holder)[key] = value[0]
-    else:
-        fields(holder)[key] = value
-
-
-def write(holder: Any, key: Any, value: Any, *, at: str) -> None:
-    """Stores a value that was checked against its slot.
-
-    Raises:
-      ConfigError: When the config refuses it.
-    """
+def _write(holder: Any, key: Any, value: Any, *, at: str) -> None:
     try:
         if not isinstance(holder, ConfigDict):
             holder[key] = ConfigDict({"it": value})["it"]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
-from kauldron_core.konfig import annotations
-from kauldron_core.konfig.annotations import UNKNOWN, Misfit
+from kauldron_core.konfig import hints
+from kauldron_core.konfig.hints import UNKNOWN, Misfit
+from kauldron_core.konfig.markers import CONST
 
 
 @dataclass(frozen=True)
@@ -20,87 +20,99 @@ class Slot:
       current: What is there; None when nothing is.
       annotation: The annotation of the argument, or `UNKNOWN`.
       default: The default of the argument, or `UNKNOWN`.
+      is_entry: Whether it is an entry of a plain dict, which None switches off.
     """
 
     at: str = ""
     current: Any = None
     annotation: Any = UNKNOWN
     default: Any = UNKNOWN
+    is_entry: bool = False
+
+    @property
+    def is_annotated(self) -> bool:
+        """Whether the annotation says anything."""
+        annotation = hints.unwrapped(self.annotation)
+        return not (annotation is UNKNOWN or annotation is Any or annotation is object)
 
     @property
     def takes_raw_text(self) -> bool:
         """Whether the field holds a text, or its annotation says that it is one."""
-        return isinstance(self.current, str) or (self.current is None and annotations.is_text(self.annotation))
+        if self.current is not None:
+            return isinstance(self.current, str)
+        if self.is_annotated:
+            return hints.is_text(self.annotation)
+        return isinstance(self.default, str)
 
     @property
     def takes_none(self) -> bool:
-        """Whether None is among what the field was made for."""
-        return self.default is None or (self.annotation is not UNKNOWN and annotations.accepts_none(self.annotation))
+        """Whether the argument was made to be None at times."""
+        return self.default is None or (self.is_annotated and hints.accepts_none(self.annotation))
 
     @property
     def may_hold_text(self) -> bool:
-        """Whether a text that is no literal may be meant as text."""
-        if self.annotation is not UNKNOWN and self.annotation is not Any:
-            return annotations.has_text(self.annotation)
+        """Whether a text that is no literal may be meant as text: the field is a text, None, or untyped."""
+        if self.is_annotated:
+            return hints.has_text(self.annotation)
         return self.current is None or isinstance(self.current, str)
+
+    @property
+    def is_deleted_by_none(self) -> bool:
+        """Whether None means that the entry goes away, because the dict takes no None."""
+        return self.is_entry and self.is_annotated and not hints.accepts_none(self.annotation)
 
     @property
     def expects(self) -> str:
         """What the field takes, for messages."""
-        if self.annotation is not UNKNOWN and self.annotation is not Any:
-            return annotations.described(self.annotation)
+        if self.is_annotated:
+            return hints.described(self.annotation)
         return "any value" if self.current is None else _kind(self.current)
 
     def fit(self, value: Any) -> Any:
-        """Returns `value` as the field takes it: what is there decides, or the annotation where it is known.
+        """Returns `value` as the field takes it: the annotation decides where it is known, else what is there.
 
         Raises:
           Misfit: When it does not fit; the text says what would.
         """
-        if value is None and self.default is None:
+        if value is None and (self.is_entry or self.takes_none):
             return None
-        if self.annotation is not UNKNOWN and (self.current is None or self._current_fits_annotation()):
-            fitted = annotations.fit(value, self.annotation)
-            return self._like_current(fitted)
+        if self.is_annotated and self._is_annotation_kept():
+            return self._like_current(hints.fit(value, self.annotation))
         return _fit_current(value, self.current)
 
-    def _current_fits_annotation(self) -> bool:
+    def _is_annotation_kept(self) -> bool:
+        """Whether what is there fits the annotation; where it does not, the annotation is not to be relied on."""
+        if self.current is None:
+            return True
         try:
-            annotations.fit(self.current, self.annotation)
+            hints.fit(self.current, self.annotation)
         except Misfit:
             return False
-        return unbound(self.annotation) is not UNKNOWN
+        return True
 
     def _like_current(self, value: Any) -> Any:
         """Returns `value` in the type of what is there, where the annotation leaves both open (`int | float`)."""
         if type(value) is int and type(self.current) is float:
-            return annotations.to_float(value)
+            return hints.to_float(value)
         if isinstance(value, (list, tuple)) and isinstance(self.current, (list, tuple)):
-            return type(self.current)(value)
-        return value
-
-
-def unbound(annotation: Any) -> Any:
-    """Returns the annotation, `UNKNOWN` where it accepts everything."""
-    annotation = annotations.unwrapped(annotation)
-    return UNKNOWN if annotation is Any or annotation is object else annotation
+            return type(cast("list[Any]", self.current))(cast("list[Any]", value))
+        return cast(Any, value)
 
 
 def _fit_current(value: Any, current: Any) -> Any:
     """Returns `value` in the type of `current`, by the rules of a type-safe config."""
-    if current is None or value is None:
+    if current is None:
         return value
-    if annotations.is_node(current):
-        if annotations.is_node(value) or ("__const__" in current and isinstance(value, str)):
-            return value
-        raise Misfit(f"a call like {_kind(current)}")
+    if hints.is_node(current):
+        is_constant = CONST in current and isinstance(value, str)
+        return _expect(value, hints.is_node(value) or is_constant, f"a call like {_kind(current)}")
     if isinstance(current, Mapping):
-        return _expect(value, isinstance(value, Mapping) and not annotations.is_node(value), "dict")
+        return _expect(value, isinstance(value, Mapping) and not hints.is_node(value), "dict")
     if isinstance(current, (list, tuple)):
-        _expect(value, isinstance(value, (list, tuple)), type(current).__name__)
-        return type(current)(value)
+        kind = type(cast("list[Any]", current))
+        return kind(_expect(value, isinstance(value, (list, tuple)), kind.__name__))
     if type(current) is float and type(value) is int:
-        return annotations.to_float(value)
+        return hints.to_float(value)
     return _expect(value, type(value) is type(current), _kind(current))
 
 
@@ -111,13 +123,7 @@ def _expect(value: Any, condition: bool, expected: str) -> Any:
 
 
 def _kind(value: Any) -> str:
-    if annotations.is_node(value):
-        return str(value.get("__qualname__") or value.get("__const__"))
+    """Returns the type of what is there, for messages."""
+    if hints.is_node(value):
+        return hints.kind_of(value)
     return "dict" if isinstance(value, Mapping) else type(value).__name__
-
-
-def is_same_number(first: Any, second: Any) -> bool:
-    """Returns whether two values are the same number of the same type; NaN equals itself here."""
-    if isinstance(first, float) and isinstance(second, float) and math.isnan(first):
-        return math.isnan(second)
-    return type(first) is type(second) and first == second

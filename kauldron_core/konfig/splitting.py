@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+import itertools
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -23,7 +25,7 @@ def split_outside(text: str, separator: str) -> list[str]:
     """Returns the pieces of `text` between separators that stand outside brackets and quotes, spaces stripped."""
     cuts = [char.at for char in _outline(text) if text[char.at] == separator and not (char.depth or char.is_quoted)]
     bounds = [-1, *cuts, len(text)]
-    return [text[start + 1 : end].strip() for start, end in zip(bounds, bounds[1:], strict=False)]
+    return [text[start + 1 : end].strip() for start, end in itertools.pairwise(bounds)]
 
 
 def split_items(text: str) -> list[str]:
@@ -42,10 +44,8 @@ def partition_outside(text: str, separator: str) -> tuple[str, str, str]:
 
 def is_unfinished(text: str) -> bool:
     """Returns whether `text` ends inside a bracket or a quote."""
-    last = None
-    for last in _outline(text):
-        pass
-    return last is not None and (last.depth > 0 or last.is_quoted)
+    last = collections.deque(_outline(text), maxlen=1)
+    return any(char.depth > 0 or char.is_quoted for char in last)
 
 
 def depth_of(text: str) -> int:

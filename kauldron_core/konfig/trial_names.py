@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from kauldron_core import paths
-from kauldron_core.konfig import annotations
+from kauldron_core.konfig import hints
 from kauldron_core.konfig.axes import Point
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._+=-]+")
@@ -60,13 +60,14 @@ def short(value: Any) -> str:
     """Returns a value in a few characters, not necessarily all of it."""
     if isinstance(value, float):
         return f"{value:.6g}"
-    if annotations.is_node(value):
+    if hints.is_node(value):
         name = str(value["__qualname__"] if "__qualname__" in value else value["__const__"])
         return re.split(r"[.:]", name)[-1]
     if isinstance(value, (list, tuple)):
-        return "-".join(short(item) for item in value) or "empty"
+        return "-".join(short(item) for item in cast("list[Any]", value)) or "empty"
     if isinstance(value, Mapping):
-        return "-".join(f"{key}-{short(value[key])}" for key in value) or "empty"
+        entries = cast("Mapping[Any, Any]", value)
+        return "-".join(f"{key}-{short(entries[key])}" for key in entries) or "empty"
     return str(value)
 
 
@@ -77,17 +78,19 @@ def safe(text: str) -> str:
 
 def encoded(value: Any) -> str:
     """Returns the whole value as text, equal for equal values of the same type and in every process."""
-    if isinstance(value, Mapping):
-        items = sorted((repr(key), encoded(value[key])) for key in value)
-        return "{" + ",".join(f"{key}:{item}" for key, item in items) + "}"
-    if isinstance(value, (list, tuple)):
-        return f"{type(value).__name__}[" + ",".join(encoded(item) for item in value) + "]"
-    if isinstance(value, (set, frozenset)):
-        return f"{type(value).__name__}[" + ",".join(sorted(encoded(item) for item in value)) + "]"
     if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
         return f"{type(value).__name__} {value!r}"
-    kind = value if callable(value) and hasattr(value, "__qualname__") else type(value)
-    return f"{kind.__module__}:{kind.__qualname__} {'' if kind is value else value}"
+    if isinstance(value, Mapping):
+        entries = cast("Mapping[Any, Any]", value)
+        items = sorted((repr(key), encoded(entries[key])) for key in entries)
+        return "{" + ",".join(f"{key}:{item}" for key, item in items) + "}"
+    if isinstance(value, (list, tuple, set, frozenset)):
+        kind = type(cast("list[Any]", value)).__name__
+        items = [encoded(item) for item in cast("list[Any]", value)]
+        return f"{kind}[" + ",".join(sorted(items) if "set" in kind else items) + "]"
+    if callable(value) and hasattr(value, "__qualname__"):
+        return f"{value.__module__}:{value.__qualname__}"
+    return f"{type(value).__module__}:{type(value).__qualname__} {value}"
 
 
 def _labels(swept: list[str]) -> dict[str, str]:

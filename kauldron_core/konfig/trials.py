@@ -12,14 +12,13 @@ from typing import Any
 
 from kauldron_core import paths
 from kauldron_core.errors import ConfigError
-from kauldron_core.konfig import annotations
-from kauldron_core.konfig.annotations import Misfit
+from kauldron_core.konfig import hints
 from kauldron_core.konfig.axes import Point, Points, Product
-from kauldron_core.konfig.places import Place, find_place
+from kauldron_core.konfig.axis_text import FLAG
+from kauldron_core.konfig.hints import Misfit
+from kauldron_core.konfig.places import Place, Saved, find_place
 from kauldron_core.konfig.refusal import refusal
 from kauldron_core.konfig.trial_names import Namer, canonical
-
-_FLAG = "--sweep."
 
 
 @dataclass(frozen=True)
@@ -41,46 +40,45 @@ class Trial:
     def config(self, base: Any) -> Any:
         """Returns a copy of `base` with the overrides applied."""
         cfg = copy.deepcopy(base)
-        with applied(cfg, self.overrides, keep=True):
-            return cfg
+        for path, value in self.overrides:
+            place = find_place(cfg, path, flag=FLAG)
+            # A copy, since a later override may reach into it.
+            place.set(_fitted(place, copy.deepcopy(value)))
+        return cfg
 
 
-class applied:
+class Applied:
     """Applies values to a config for the length of a with block, then brings back what was there.
 
     Args:
       cfg: The config.
-      overrides: Values by path.
-      keep: Whether to leave the values in place.
-
-    Raises:
-      ConfigError: When a value does not fit; nothing is changed then.
+      overrides: Values by path, what holds another before it.
     """
 
-    def __init__(self, cfg: Any, overrides: Point, *, keep: bool = False) -> None:
-        self._cfg, self._overrides, self._keep = cfg, overrides, keep
-        self._done: list[tuple[Place, Any]] = []
+    def __init__(self, cfg: Any, overrides: Point) -> None:
+        self._cfg, self._overrides = cfg, overrides
+        self._saved: list[Saved] = []
+        self.fitted: Point = ()
+        """The overrides as the config takes them."""
 
     def __enter__(self) -> Any:
         try:
-            for path, value in self._overrides:
-                place = find_place(self._cfg, path, flag=_FLAG)
-                fitted = _fitted(place, value)
-                self._done.append((place, place.saved()))
-                place.set(fitted)
+            self.fitted = tuple((path, self._apply(path, value)) for path, value in self._overrides)
         except BaseException:
-            self._undo()
+            self.__exit__()
             raise
         return self._cfg
 
-    def __exit__(self, *exc: object) -> None:
-        if not self._keep:
-            self._undo()
+    def __exit__(self, *error: object) -> None:
+        while self._saved:
+            self._saved.pop().restore()
 
-    def _undo(self) -> None:
-        while self._done:
-            place, saved = self._done.pop()
-            place.restore(saved)
+    def _apply(self, path: str, value: Any) -> Any:
+        place = find_place(self._cfg, path, flag=FLAG)
+        fitted = _fitted(place, value)
+        self._saved.append(place.saved())
+        place.set(fitted)
+        return fitted
 
 
 def expand(cfg: Any, axes: Iterable[Points] | Points, *, num_samples: int = 1, seed: int = 0) -> list[Trial]:
@@ -105,7 +103,8 @@ def expand(cfg: Any, axes: Iterable[Points] | Points, *, num_samples: int = 1, s
     trials: list[Trial] = []
     seen: Counter[str] = Counter()
     for index, point in enumerate(points):
-        point = checked(cfg, point)
+        with (applied := Applied(cfg, point)):
+            point = applied.fitted
         identity = namer.identity(point)
         seen[identity] += 1
         if seen[identity] > 1 and not sweep.is_random:
@@ -116,28 +115,11 @@ def expand(cfg: Any, axes: Iterable[Points] | Points, *, num_samples: int = 1, s
     return trials
 
 
-def checked(cfg: Any, point: Point) -> Point:
-    """Returns the point with its values as the config takes them; the config is the same afterwards."""
-    done: list[tuple[Place, Any]] = []
-    fitted: list[tuple[str, Any]] = []
-    try:
-        for path, value in point:
-            place = find_place(cfg, path, flag=_FLAG)
-            value = _fitted(place, value)
-            fitted.append((path, value))
-            done.append((place, place.saved()))
-            place.set(value)
-    finally:
-        for place, saved in reversed(done):
-            place.restore(saved)
-    return tuple(fitted)
-
-
 def _fitted(place: Place, value: Any) -> Any:
     try:
         return place.slot.fit(value)
     except Misfit as misfit:
-        what = f"expected {misfit}, got {annotations.kind_of(value)}"
+        what = f"expected {misfit}, got {hints.kind_of(value)}"
         raise ConfigError(refusal(place.slot.at, what)) from None
 
 
@@ -157,7 +139,7 @@ def _parts(path: str) -> tuple[Any, ...]:
 
 def _same(trials: Sequence[Trial], identity: str, index: int, point: Point) -> str:
     first = next(trial for trial in trials if canonical(trial.overrides) == identity)
-    shown = ", ".join(f"{path}={annotations.kind_of(value)}" for path, value in point)
+    shown = ", ".join(f"{path}={hints.kind_of(value)}" for path, value in point)
     return f"trials {first.index} and {index} of the sweep are the same ({shown}). Drop one of the values."
 
 
@@ -165,5 +147,5 @@ def configs(cfg: Any, trials: Iterable[Trial]) -> Iterator[tuple[Trial, Any]]:
     """Yields each trial with its config, on one copy of `cfg` that changes in place: use it before going on."""
     cfg = copy.deepcopy(cfg)
     for trial in trials:
-        with applied(cfg, trial.overrides):
+        with Applied(cfg, trial.overrides):
             yield trial, cfg

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
 from kauldron_core.errors import ConfigError
 from kauldron_core.konfig.names import Aliases, Names
 from kauldron_core.konfig.overrides import split_overrides
-from kauldron_core.konfig.places import find_place
+from kauldron_core.konfig.places import Saved, find_place
 from kauldron_core.konfig.refusal import one_line, refusal, shown
 from kauldron_core.konfig.values import read_value
 
@@ -52,18 +51,18 @@ def _point(text: str, at: str, cfg: Any, names: Names) -> list[tuple[str, Any]]:
 
 def _applied_in_turn(pairs: list[tuple[str, str]], cfg: Any, names: Names) -> list[tuple[str, Any]]:
     """Returns the values of one line, each read against the config with those before it in place."""
-    done: list[tuple[Any, Any]] = []
+    done: list[Saved] = []
     values: list[tuple[str, Any]] = []
     try:
         for path, text in pairs:
             place = find_place(cfg, path)
             value = read_value(text, place.slot, names)
             values.append((path, value))
-            done.append((place, place.saved()))
+            done.append(place.saved())
             place.set(value)
     finally:
-        for place, saved in reversed(done):
-            place.restore(saved)
+        for saved in reversed(done):
+            saved.restore()
     return values
 
 

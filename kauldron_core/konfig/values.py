@@ -12,8 +12,8 @@ import re
 import tokenize
 from typing import Any
 
-from kauldron_core.konfig import annotations
-from kauldron_core.konfig.annotations import Misfit
+from kauldron_core.konfig import hints
+from kauldron_core.konfig.hints import Misfit
 from kauldron_core.konfig.literals import OTHER_SPELLINGS, LiteralReader, NotAValue
 from kauldron_core.konfig.names import Names
 from kauldron_core.konfig.refusal import Refused, shown
@@ -69,8 +69,7 @@ def unquoted(text: str) -> str:
         value = ast.literal_eval(stripped) if kinds[:1] == [tokenize.STRING] else None
     except (tokenize.TokenError, SyntaxError, ValueError):
         return text
-    is_one_text = isinstance(value, str) and kinds.count(tokenize.STRING) == 1
-    return value if is_one_text else text
+    return value if isinstance(value, str) and kinds.count(tokenize.STRING) == 1 else text
 
 
 def _read_raw(text: str, slot: Slot, names: Names) -> Any:
@@ -78,7 +77,7 @@ def _read_raw(text: str, slot: Slot, names: Names) -> Any:
     if text.strip() == "None" and slot.takes_none:
         return None
     is_container = any(inside(text, bracket) is not None for bracket in "[({")
-    if is_container and slot.annotation is not annotations.UNKNOWN and not annotations.is_text(slot.annotation):
+    if is_container and slot.annotation is not hints.UNKNOWN and not hints.is_text(slot.annotation):
         try:
             return slot.fit(_read_python(text.strip(), slot, names))
         except (Misfit, Refused):
@@ -167,7 +166,7 @@ def _without_noise(text: str) -> str | None:
 
 
 def _misfit(value: Any, slot: Slot, text: str, expected: str) -> Refused:
-    what = f"expected {expected}, got {annotations.kind_of(value)}"
+    what = f"expected {expected}, got {hints.kind_of(value)}"
     if isinstance(value, list) and slot.at.startswith("--cfg."):
         path = slot.at.removeprefix("--cfg.")
         return Refused(f"--sweep.{path}", f"--cfg.{path} {what}; several values are an axis", right=text, text=text)

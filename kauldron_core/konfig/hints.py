@@ -12,6 +12,7 @@ import typing
 from typing import Any, cast
 
 from kauldron_core.konfig.refusal import shown
+from kauldron_core.konfig.targets import display
 
 UNKNOWN: Any = inspect.Parameter.empty
 """The annotation of what has none, or one that cannot be evaluated."""
@@ -134,7 +135,7 @@ def kind_of(value: Any) -> str:
     if isinstance(value, (bool, int, float, complex)):
         return f"the {type(value).__name__} {_number(value)}"
     if is_node(value):
-        return str(value.get("__qualname__") or value.get("__const__"))
+        return display(str(value["__qualname__"] if "__qualname__" in value else value["__const__"]))
     return f"a {'dict' if isinstance(value, abc.Mapping) else type(value).__name__}"
 
 
@@ -176,7 +177,7 @@ def _is_text_member(member: Any) -> bool:
     if typing.get_origin(member) is typing.Literal:
         return all(isinstance(choice, str) or choice is None for choice in typing.get_args(member))
     origin = typing.get_origin(member) or member
-    return isinstance(origin, type) and issubclass(origin, (str, os.PathLike))
+    return isinstance(origin, type) and (_is_below(origin, str) or _is_below(origin, os.PathLike))
 
 
 def _fit_union(value: Any, annotation: Any) -> Any:
@@ -206,34 +207,43 @@ def _fit_other(value: Any, annotation: Any) -> Any:
     args = typing.get_args(annotation)
     if not isinstance(origin, type) or is_node(value):
         return value
-    if issubclass(origin, enum.Enum):
-        return _require(isinstance(value, origin), value, annotation)
-    if origin in _LISTS or origin in _ANY_SEQUENCE:
-        return _fit_sequence(value, origin, args, annotation)
-    if issubclass(origin, (dict, abc.Mapping)):
-        _require(isinstance(value, abc.Mapping), value, annotation)
-        return {key: fit(item, args[1]) for key, item in value.items()} if len(args) == 2 else value
-    if origin is abc.Callable:
+    kind = cast(Any, origin)
+    if kind in _LISTS or kind in _ANY_SEQUENCE:
+        return _fit_sequence(value, kind, args, annotation)
+    if _is_below(kind, enum.Enum):
+        return _require(isinstance(value, kind), value, annotation)
+    if _is_below(kind, abc.Mapping):
+        return _fit_mapping(value, args, annotation)
+    if kind is abc.Callable:
         return _require(callable(value), value, annotation)
-    if issubclass(origin, os.PathLike):
+    if _is_below(kind, os.PathLike):
         return _require(isinstance(value, (str, os.PathLike)), value, annotation)
-    is_record = dataclasses.is_dataclass(origin) or hasattr(origin, "_fields")
-    return _require(isinstance(value, origin) if is_record and not _is_abstract(origin) else True, value, annotation)
+    is_record = dataclasses.is_dataclass(kind) or hasattr(kind, "_fields")
+    if is_record and not getattr(kind, "_is_protocol", False):
+        return _require(isinstance(value, kind), value, annotation)
+    return value
 
 
-def _is_abstract(annotation: type) -> bool:
-    return bool(getattr(annotation, "_is_protocol", False))
+def _is_below(kind: Any, other: Any) -> bool:
+    try:
+        return issubclass(kind, other)
+    except TypeError:  # Some protocols refuse the question.
+        return False
 
 
-def _fit_sequence(value: Any, origin: type, args: tuple[Any, ...], annotation: Any) -> Any:
+def _fit_mapping(value: Any, args: tuple[Any, ...], annotation: Any) -> Any:
+    _require(isinstance(value, abc.Mapping), value, annotation)
+    entries = cast("abc.Mapping[Any, Any]", value)
+    return {key: fit(entries[key], args[1]) for key in entries} if len(args) == 2 else entries
+
+
+def _fit_sequence(value: Any, kind: Any, args: tuple[Any, ...], annotation: Any) -> Any:
     _require(isinstance(value, _LISTS), value, annotation)
-    items: list[Any] = list(value)
-    if args and origin is tuple and args[-1] is not Ellipsis:
+    items = list(cast("list[Any]", value))
+    if kind is tuple and args and args[-1] is not Ellipsis:
         args = () if args == ((),) else args
         _require(len(items) == len(args), value, annotation)
         items = [fit(item, arg) for item, arg in zip(items, args, strict=True)]
     elif args:
         items = [fit(item, args[0]) for item in items]
-    if origin in _LISTS:
-        return origin(items)
-    return type(value)(items)
+    return kind(items) if kind in _LISTS else cast(Any, type(cast("list[Any]", value)))(items)
