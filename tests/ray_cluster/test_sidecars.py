@@ -37,18 +37,18 @@ class Recorder:
             raise OSError("the server is down")
 
 
-def _watch(monkeypatch, tmp_path, *sidecars: Recorder, wait_for: Recorder) -> SidecarThreads:
+def _watch(monkeypatch, tmp_path, *sidecars: Recorder, wait_for: list[Recorder]) -> SidecarThreads:
     monkeypatch.setattr("ray_cluster.sidecars._POLL_S", 0.01)
     threads = SidecarThreads(sidecars, rundir.RunDir(tmp_path))
     threads.start()
-    assert wait_for.polled.wait(10)
+    assert all(sidecar.polled.wait(10) for sidecar in wait_for)
     threads.close(RESULTS)
     return threads
 
 
 def test_each_sidecar_has_one_thread_of_its_own(monkeypatch, tmp_path):
     one, two = Recorder(), Recorder()
-    threads = _watch(monkeypatch, tmp_path, one, two, wait_for=two)
+    threads = _watch(monkeypatch, tmp_path, one, two, wait_for=[one, two])
     assert one.calls[0] == "start" and one.calls[-1] == "close"
     assert len(one.threads) == len(two.threads) == 1
     assert one.threads != two.threads
@@ -59,7 +59,7 @@ def test_each_sidecar_has_one_thread_of_its_own(monkeypatch, tmp_path):
 def test_a_failing_sidecar_is_warned_of_and_the_others_go_on(monkeypatch, tmp_path, caplog):
     caplog.set_level(logging.WARNING)
     good, bad, worse = Recorder(), Recorder("poll"), Recorder("start")
-    threads = _watch(monkeypatch, tmp_path, good, bad, worse, wait_for=good)
+    threads = _watch(monkeypatch, tmp_path, good, bad, worse, wait_for=[good, bad])
     assert good.calls[-1] == "close"
     assert bad.calls == ["start", "poll", "close"]
     assert worse.calls == ["start"]
