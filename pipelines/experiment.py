@@ -47,6 +47,8 @@ def read_experiment(words: konfig.Command, *, trust: Iterable[str] = ()) -> Expe
         raise ConfigError("the config file is missing. Example: pipelines/configs/digits.py")
     konfig.trust(*trust)
     file = konfig.load_config_file(words.config, words.args)
+    if file.module is not None:
+        konfig.trust(file.module.__name__.partition(".")[0])  # the user has named this file
     konfig.apply_overrides(file.config, [f"{path}={text}" for path, text in words.cfg], aliases=file.aliases)
     return Experiment(file, file.config)
 

@@ -41,7 +41,13 @@ class Prepared:
 
 
 def prepare(
-    words: konfig.Command, spec: Sweep, *, command: str, trust: Iterable[str] = (), retry_failed: bool = False
+    words: konfig.Command,
+    spec: Sweep,
+    *,
+    command: str,
+    trust: Iterable[str] = (),
+    retry_failed: bool = False,
+    may_use_accelerators: bool = False,
 ) -> Prepared:
     """Returns the sweep that the words describe.
 
@@ -51,6 +57,7 @@ def prepare(
       command: The command as it was typed.
       trust: Packages whose names configs may call.
       retry_failed: Run failed trials of an existing run again.
+      may_use_accelerators: Whether this process is the one that trains.
 
     Raises:
       ConfigError: If anything does not fit.
@@ -60,7 +67,8 @@ def prepare(
     run = run_folder.place_run(spec, experiment)
     description = run_folder.describe(experiment, trials, standing=run, command=command)
     run_folder.refuse_other_sweep(run, description["base"], {trial.name: trial.fingerprint for trial in trials})
-    _keep_off_accelerators()
+    if not may_use_accelerators:
+        _keep_off_accelerators()
     trainers = experiments.check_trials(experiment, trials)
     plan = Plan(
         sweep=spec,

@@ -21,22 +21,18 @@ _TYPED = "kdr.typed"
 class OverrideCommand(click.Command):
     """A command that takes `CONFIG --cfg.PATH=VALUE ...` beside its own options; see `sorted_words`.
 
-    Args:
-      max_words: How many words without dashes it takes.
+    Attributes:
+      word: What its one word without dashes is called in the help.
     """
 
-    def __init__(self, *args: Any, max_words: int = 1, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.max_words = max_words
+    word = "CONFIG"
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Sorts the words; Click gets what is its own."""
         from kauldron_core import konfig  # `kdr --help` does without it
 
         flags, options = self._names()
-        command = konfig.read_command(
-            args, program=ctx.command_path, flags=flags, options=options, max_words=self.max_words
-        )
+        command = konfig.read_command(args, program=ctx.command_path, flags=flags, options=options)
         ctx.meta[_COMMAND] = command
         ctx.meta[_TYPED] = shlex.join([*ctx.command_path.split(), *args])
         for note in command.notes:
@@ -45,7 +41,7 @@ class OverrideCommand(click.Command):
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         """Returns the usage line's parts, the words that Click doesn't see included."""
-        return ["CONFIG", "[--cfg.PATH=VALUE]...", *super().collect_usage_pieces(ctx)]
+        return [self.word, "[--cfg.PATH=VALUE]...", *super().collect_usage_pieces(ctx)]
 
     def _names(self) -> tuple[list[str], list[str]]:
         options = [parameter for parameter in self.params if isinstance(parameter, click.Option)]

@@ -41,35 +41,35 @@ def _load() -> dict[str, dict[str, np.ndarray]]:
     from sklearn.datasets import load_digits  # 1 s: not for who only reads the config
     from sklearn.model_selection import train_test_split
 
-    digits = load_digits()
-    images, labels = (digits.images / 16).astype(np.float32), digits.target.astype(np.int32)
-    train_x, test_x, train_y, test_y = train_test_split(
-        images, labels, test_size=NUM_TEST, stratify=labels, random_state=0
-    )
-    return {"train": {"image": train_x, "label": train_y}, "test": {"image": test_x, "label": test_y}}
+    pixels, labels = load_digits(return_X_y=True)
+    images = (np.asarray(pixels).reshape(-1, 8, 8) / 16).astype(np.float32)
+    parts = train_test_split(images, np.asarray(labels, np.int32), test_size=NUM_TEST, stratify=labels, random_state=0)
+    train_images, test_images, train_labels, test_labels = map(np.asarray, parts)
+    return {
+        "train": {"image": train_images, "label": train_labels},
+        "test": {"image": test_images, "label": test_labels},
+    }
 
 
 def get_config() -> Any:
     """Returns the experiment."""
-    cfg = kd.train.Trainer()
-    cfg.seed = 0
-    cfg.num_train_steps = 500
-    cfg.log_metrics_every = 20
-
-    cfg.train_ds = kd.data.InMemoryPipeline(loader=load_train, batch_size=128, shuffle=True)
-    cfg.model = kd.nn.MLP(hidden=64, features=10, x="batch.image")
-    cfg.train_losses = {
-        "xent": kd.losses.SoftmaxCrossEntropyWithIntLabels(logits="preds", labels="batch.label"),
-    }
-    cfg.train_metrics = {"accuracy": kd.metrics.Accuracy(logits="preds", labels="batch.label")}
-    cfg.optimizer = optax.adam(learning_rate=1e-3)
-    cfg.checkpointer = kd.ckpts.Checkpointer(save_interval_steps=100)
-
-    # 100 does not divide 360: the last batch is padded, and each image counts once all the same.
-    cfg.evals = {
-        "test": kd.evals.Evaluator(
-            run=kd.evals.StandaloneEveryCheckpoint(),
-            ds=kd.data.InMemoryPipeline(loader=load_test, batch_size=100, shuffle=False),
-        )
-    }
-    return cfg
+    return kd.train.Trainer(
+        seed=0,
+        num_train_steps=500,
+        log_metrics_every=20,
+        train_ds=kd.data.InMemoryPipeline(loader=load_train, batch_size=128, shuffle=True),
+        model=kd.nn.MLP(hidden=64, features=10, x="batch.image"),
+        train_losses={
+            "xent": kd.losses.SoftmaxCrossEntropyWithIntLabels(logits="preds", labels="batch.label"),
+        },
+        train_metrics={"accuracy": kd.metrics.Accuracy(logits="preds", labels="batch.label")},
+        optimizer=optax.adam(learning_rate=1e-3),
+        checkpointer=kd.ckpts.Checkpointer(save_interval_steps=100),
+        evals={
+            # 100 does not divide 360: the last batch is padded, and each image counts once all the same.
+            "test": kd.evals.Evaluator(
+                run=kd.evals.StandaloneEveryCheckpoint(),
+                ds=kd.data.InMemoryPipeline(loader=load_test, batch_size=100, shuffle=False),
+            ),
+        },
+    )

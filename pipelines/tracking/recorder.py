@@ -24,6 +24,9 @@ class Recorder:
       warn: Gets one line for each kind of trouble.
       is_driver: Whether this process runs the sweep: it then closes runs that nobody works on any more as KILLED.
       patience_s: How long `close` waits for a store that is down.
+
+    Attributes:
+      is_complete: Whether everything was written when it closed.
     """
 
     def __init__(
@@ -37,6 +40,7 @@ class Recorder:
         self._session: Session | None = None
         self._failures = 0
         self._retry_at = 0.0
+        self.is_complete = False
 
     def start(self, run_dir: rundir.RunDir) -> None:
         """Opens the store, which takes seconds the first time, and writes what is there already."""
@@ -49,7 +53,7 @@ class Recorder:
             self._attempt(self._record)
 
     def close(self, results: object = None) -> None:
-        """Writes the rest and the final statuses.
+        """Writes the rest and the final statuses; `is_complete` says whether all of it got through.
 
         Args:
           results: What the driver came to; its `ok` decides about the parent run. None: nobody knows.
@@ -63,6 +67,7 @@ class Recorder:
                 self._warn(f"MLflow lacks a part of this run. To add it later: kdr record {self._run.path}")
                 return
             time.sleep(1.0)
+        self.is_complete = True
 
     def _record(self) -> Session:
         if self._run is None:

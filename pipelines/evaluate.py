@@ -1,0 +1,135 @@
+"""`kdr eval`: checkpoints of a run that exists. Also `python -m pipelines.evaluate`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import evaluators
+from kauldron_core import konfig, rundir
+from kauldron_core.errors import ConfigError
+from pipelines.cli.commands import OverrideCommand, sorted_words
+from pipelines.cli.run import DONE, FAILED, run
+from pipelines.report import make_console, make_table, number
+from pipelines.tracking import RecorderProcess, Store
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+HELP = """Evaluate checkpoints of a run that exists.
+
+RUN is a run directory (all its trials) or the folder of one trial. What has a result already is not evaluated again.
+
+\b
+  --cfg.PATH=VALUE  a changed setting, such as --cfg.evals.test.num_batches=2; needs --as
+"""
+
+EPILOG = """\b
+Examples:
+  kdr eval runs/demo --step=latest
+  kdr eval runs/demo/trials/0003-learning_rate=0.01-hidden=128 --step=all --evals=test
+  kdr eval runs/demo --step=500 --evals=test --cfg.evals.test.num_batches=2 --as=test-short
+"""
+
+
+class EvalCommand(OverrideCommand):
+    """The command whose word is a run."""
+
+    word = "RUN"
+
+
+@click.command("eval", cls=EvalCommand, help=HELP, epilog=EPILOG, context_settings={"max_content_width": 120})
+@click.option("--step", default="latest", show_default=True, help="latest, all, due, or the number of a step.")
+@click.option("--evals", metavar="NAMES", help="Evaluators, with commas. Default: the stand-alone ones, else all.")
+@click.option("--again", is_flag=True, help="Evaluate what has a result, too; the old result is kept aside.")
+@click.option("--as", "as_name", metavar="NAME", help="Record under this name.")
+@click.option("--no-tracking", is_flag=True, help="Do not record in MLflow.")
+@click.option("--trust", multiple=True, metavar="PACKAGE", help="Let configs call this package; may be repeated.")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    step: str,
+    evals: str | None,
+    again: bool,
+    as_name: str | None,
+    no_tracking: bool,
+    trust: Sequence[str],
+) -> int:
+    """Evaluates, shows each result as it is there, and prints a table."""
+    words = sorted_words(ctx)
+    if words.config is None:
+        raise ConfigError("the run is missing. Example: kdr eval runs/demo")
+    path, console = Path(words.config), make_console()
+    run_dir = _run_of(path)
+    recorder = None if no_tracking or run_dir is None else _start_recorder(run_dir, console)
+    try:
+        records = evaluators.evaluate_run(
+            path,
+            step=int(step) if step.isdecimal() else step,  # type: ignore[arg-type] - it refuses other words
+            names=[name.strip() for name in evals.split(",")] if evals else None,
+            again=again,
+            as_name=as_name,
+            overrides=[f"{where}={text}" for where, text in words.cfg],
+            trust=(*konfig.trusted_packages(), *trust),
+            on_record=lambda record: console.print(_line(record), markup=False, soft_wrap=True),
+        )
+    finally:
+        if recorder is not None:
+            recorder.close()
+    _print(console, records)
+    return DONE if all(record["status"] == "done" for record in records) else FAILED
+
+
+def _run_of(path: Path) -> rundir.RunDir | None:
+    """Returns the run directory that a path is or lies in."""
+    run_dir = rundir.RunDir(path)
+    return run_dir if run_dir.exists() else rundir.TrialDir(path).run()
+
+
+def _start_recorder(run_dir: rundir.RunDir, console: Console) -> RecorderProcess | None:
+    """Starts to record beside the evaluations. The driver of the run may be at work, so it is left alone."""
+    if not run_dir.exists():
+        return None
+    recorder = RecorderProcess(
+        Store.at(run_dir.path.absolute().parent),
+        warn=lambda line: console.print(line, markup=False, soft_wrap=True),
+        is_driver=False,
+    )
+    recorder.start(run_dir)
+    return recorder
+
+
+def _line(record: dict[str, Any]) -> str:
+    values = ", ".join(f"{name} {number(value)}" for name, value in (record.get("values") or {}).items())
+    outcome = values or f"{record['status']}: {record.get('error')}"
+    return f"{record['trial']}  {record['evaluator']} at step {record['step']}: {outcome}"
+
+
+def _print(console: Console, records: Sequence[dict[str, Any]]) -> None:
+    names = list(dict.fromkeys(name for record in records for name in record.get("values") or {}))
+    columns = [("trial", "left"), ("evaluator", "left"), ("step", "right"), ("status", "left"), ("examples", "right")]
+    rows = [
+        [
+            record["trial"],
+            record["evaluator"],
+            str(record["step"]),
+            record["status"],
+            str(record.get("num_examples", "-")),
+            *(number((record.get("values") or {}).get(name)) for name in names),
+        ]
+        for record in records
+    ]
+    console.print(make_table([*columns, *((name, "right") for name in names)], rows))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs `kdr eval` and returns its exit status."""
+    return run(command, argv, program="python -m pipelines.evaluate")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

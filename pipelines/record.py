@@ -1,0 +1,50 @@
+"""`kdr record`: bring the MLflow records of a run up to date. Also `python -m pipelines.record`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from kauldron_core import rundir
+from kauldron_core.errors import ConfigError
+from pipelines.cli.run import DONE, FAILED, run
+from pipelines.tracking import Recorder, Store
+
+HELP = """Bring the MLflow records of a run up to date.
+
+RUN is a run directory. What MLflow holds already is not written twice; runs whose driver is gone are closed.
+"""
+
+EPILOG = """\b
+Examples:
+  kdr record runs/demo
+  MLFLOW_TRACKING_URI=http://127.0.0.1:5000 kdr record runs/demo
+"""
+
+
+@click.command("record", help=HELP, epilog=EPILOG)
+@click.argument("path", metavar="RUN")
+def command(path: str) -> int:
+    """Records everything that is on disk."""
+    run_dir = rundir.RunDir(Path(path).absolute())
+    if not run_dir.exists():
+        raise ConfigError(f"{path}: not a run directory (no sweep.json).")
+    store = Store.at(run_dir.path.parent)
+    has_driver = rundir.Lease.is_live(run_dir.path / ".lock")
+    recorder = Recorder(store, warn=lambda line: click.echo(line, err=True), is_driver=not has_driver, patience_s=0.0)
+    recorder.start(run_dir)
+    recorder.close()
+    click.echo(store.view_command)
+    return DONE if recorder.is_complete else FAILED
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs `kdr record` and returns its exit status."""
+    return run(command, argv, program="python -m pipelines.record")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

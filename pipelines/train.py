@@ -1,0 +1,139 @@
+"""`kdr train`: one run in this process, without Ray, in the same run directory. Also `python -m pipelines.train`."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+import evaluators
+from kauldron_core import konfig, rundir
+from kauldron_core.errors import ConfigError
+from pipelines import experiment as experiments
+from pipelines import planning, run_folder
+from pipelines.cli.commands import OverrideCommand, sorted_words, typed_command
+from pipelines.cli.run import DONE, FAILED, PREEMPTED, run
+from pipelines.report import LiveReport, make_console, print_results
+from pipelines.tracking import RecorderProcess
+from ray_cluster import collect, layout
+from ray_cluster.sidecars import SidecarThreads
+
+HELP = """Train one run in this process, without Ray.
+
+CONFIG is a Python file with get_config(), or a config.json.
+
+\b
+  --cfg.PATH=VALUE   one value of the config
+  --run.PATH=VALUE   the run: name, root
+  --args.NAME=VALUE  an argument of get_config()
+
+Stand-alone evaluators that are due run at the end. Ctrl-C and SIGTERM save a checkpoint first; a run whose name exists
+goes on from its newest one.
+"""
+
+EPILOG = """\b
+Examples:
+  kdr train pipelines/configs/digits.py
+  kdr train pipelines/configs/digits.py --cfg.model.hidden=128 --cfg.optimizer.learning_rate=1e-2 --run.name=wide
+"""
+
+
+@click.command("train", cls=OverrideCommand, help=HELP, epilog=EPILOG, context_settings={"max_content_width": 120})
+@click.option("--no-tracking", is_flag=True, help="Do not record in MLflow.")
+@click.option("--trust", multiple=True, metavar="PACKAGE", help="Let the config call this package; may be repeated.")
+@click.pass_context
+def command(ctx: click.Context, no_tracking: bool, trust: Sequence[str]) -> int:
+    """Prepares everything, then trains."""
+    words = sorted_words(ctx)
+    if words.sweep or words.sweeps or words.trials:
+        raise ConfigError(
+            f"kdr train runs one trial. For several: {typed_command(ctx).replace(' train ', ' sweep ', 1)}"
+        )
+    spec = experiments.read_spec(words)
+    report = LiveReport(make_console())
+    recorder = None if no_tracking else RecorderProcess(run_folder.place_store(spec), warn=report.say)
+    try:
+        if recorder is not None:
+            recorder.prepare()  # imports MLflow while the config is built here
+        prepared = planning.prepare(
+            words, spec, trust=trust, command=typed_command(ctx), retry_failed=True, may_use_accelerators=True
+        )
+        return start(prepared, report=report, recorder=recorder)
+    finally:
+        if recorder is not None:
+            recorder.stop()
+
+
+def start(prepared: planning.Prepared, *, report: LiveReport, recorder: RecorderProcess | None) -> int:
+    """Trains and evaluates what is missing of a run with one trial, and returns the exit status.
+
+    Args:
+      prepared: The run.
+      report: Shows progress.
+      recorder: Records in MLflow, if that is wanted.
+    """
+    plan = prepared.plan
+    prepared.write_code()
+    report.expect(evaluators=prepared.evaluators, ranking=prepared.ranking)
+    report.say(f"run {plan.run_dir}")
+    run_dir = layout.lay_out(plan)
+    with run_dir.lock():
+        layout.write_trials(plan, run_dir)
+        threads = SidecarThreads([report, *([recorder] if recorder is not None else [])], run_dir)
+        threads.start()
+        try:
+            status = _train_and_evaluate(run_dir.trial(plan.trials[0].name))
+        finally:
+            results = collect.collect(plan, run_dir)
+            collect.write_table(results, run_dir)
+            threads.close(results)
+    print_results(
+        report.console,
+        results,
+        view_command=recorder.store.view_command if recorder is not None else None,
+        evaluators=prepared.evaluators,
+        ranking=prepared.ranking,
+    )
+    if status == "preempted":
+        report.say(f"Stopped before the end. To go on: {prepared.resume_command}")
+        return PREEMPTED
+    return DONE if status == "done" and results.ok else FAILED
+
+
+def _train_and_evaluate(trial: rundir.TrialDir) -> str:
+    """Trains a trial to its end, if it has not got there, then evaluates what is due; returns its status."""
+    if trial.status() not in rundir.TERMINAL:
+        _train(trial)
+    if trial.status() in ("done", "diverged"):
+        evaluators.evaluate_run(trial.path, step="due", trust=konfig.trusted_packages())
+    return trial.status()
+
+
+def _train(trial: rundir.TrialDir) -> None:
+    """Trains, and keeps the status file up to date whatever happens."""
+    from kauldron_core.train import load_trial  # JAX
+
+    rundir.write_status(trial, "running")
+    last: Any = None
+    try:
+        for event in load_trial(trial).iter_train():
+            last = event
+        rundir.write_status(trial, getattr(last, "status", "failed"))
+    except KeyboardInterrupt:  # it has saved by now
+        rundir.write_status(trial, "preempted")
+        raise
+    except Exception as error:
+        rundir.write_status(trial, "failed", error=f"{type(error).__name__}: {error}")
+        traceback.print_exc()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs `kdr train` and returns its exit status."""
+    return run(command, argv, program="python -m pipelines.train")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
