@@ -178,7 +178,11 @@ class _Recent(Generic[_T]):
 
 def _claim(folder: TrialDir, name: str, step: int) -> rundir.Lease:
     path = rundir.result_path(folder, name, step).parent / ".leases" / str(step)
+    is_told = False
     while (lease := rundir.Lease.acquire(path, note=f"evaluating {name} at step {step}")) is None:
+        if not is_told:
+            _logger.info("%s: %s at step %d: waiting for %s", folder.name, name, step, rundir.read_holder(path))
+            is_told = True
         time.sleep(_WAIT_S)
     return lease.keep_alive()
 

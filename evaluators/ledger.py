@@ -20,9 +20,10 @@ def due(trial_dir: str | os.PathLike[str], *, finished: bool) -> list[tuple[str,
     if not steps:
         return []
     recorded = rundir.list_eval_results(folder)
-    wanted: set[tuple[str, int]] = set()
-    order = {name: position for position, name in enumerate(trial.standalone_strategies(folder))}
-    for name, strategy in trial.standalone_strategies(folder).items():
-        last = steps[-1:] if finished else []
-        wanted |= {(name, step) for step in [*strategy.due_steps(steps, finished), *last]}
+    strategies = trial.standalone_strategies(folder)
+    last = steps[-1:] if finished else []
+    wanted = {
+        (name, step) for name, strategy in strategies.items() for step in (*strategy.due_steps(steps, finished), *last)
+    }
+    order = {name: position for position, name in enumerate(strategies)}
     return sorted(wanted - recorded, key=lambda pair: (pair[1], order[pair[0]]))

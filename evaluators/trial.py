@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
-import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
@@ -93,31 +91,19 @@ def evaluator_fingerprint(cfg: konfig.ConfigDict, name: str) -> str:
 
     That is its own node and what it takes from the root of the config, but not when it runs.
     """
-    return _hash({**_own(cfg, name), **_inherited(cfg, name)})
+    return konfig.fingerprint(_read_by(cfg, name))
 
 
 def program_fingerprint(cfg: konfig.ConfigDict, name: str) -> str:
     """Returns what two trials must share to use one built evaluator: `evaluator_fingerprint` and the model."""
-    model = {key: _plain(cfg.get(key)) for key in ("model", "rng_streams", "seed", "sharding")}
-    return _hash({**_own(cfg, name), **_inherited(cfg, name), "root": model})
+    return konfig.fingerprint({"evaluator": _read_by(cfg, name), **{key: cfg.get(key) for key in _MODEL}})
 
 
 _INHERITED = {"ds": "eval_ds", "losses": "train_losses", "metrics": "train_metrics"}
+_MODEL = ("model", "rng_streams", "seed", "sharding")
 
 
-def _own(cfg: konfig.ConfigDict, name: str) -> dict[str, Any]:
+def _read_by(cfg: konfig.ConfigDict, name: str) -> dict[str, Any]:
     node = evaluator_nodes(cfg)[name]
-    return {key: _plain(node[key]) for key in node if key != "run"}
-
-
-def _inherited(cfg: konfig.ConfigDict, name: str) -> dict[str, Any]:
-    node = evaluator_nodes(cfg)[name]
-    return {own: _plain(cfg.get(root)) for own, root in _INHERITED.items() if node.get(own) is None}
-
-
-def _plain(value: Any) -> Any:
-    return konfig.to_json(value, references=False) if isinstance(value, konfig.ConfigDict) else value
-
-
-def _hash(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]
+    own = {key: node[key] for key in node if key != "run"}
+    return {**own, **{key: cfg.get(root) for key, root in _INHERITED.items() if node.get(key) is None}}

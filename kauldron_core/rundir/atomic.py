@@ -7,6 +7,7 @@ dot, which every reader of the run directory ignores.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pathlib
@@ -93,6 +94,10 @@ def sync_folder(folder: pathlib.Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        # Some network file systems keep names safe by themselves and refuse to sync a folder.
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
     finally:
         os.close(descriptor)
 
@@ -113,11 +118,12 @@ def remove_temporaries(root: str | os.PathLike[str], *, older_than_s: float = 36
     """Deletes what killed writers left under `root` and returns how many files that were.
 
     Args:
-      root: The folder to search, with all folders below.
+      root: The folder to search, with all folders below but those of checkpoints, which Orbax writes.
       older_than_s: Younger files may belong to a writer at work.
     """
     removed = 0
-    for folder, _, names in os.walk(root):
+    for folder, folders, names in os.walk(root):
+        folders[:] = [name for name in folders if name != "checkpoints"]
         for name in names:
             path = pathlib.Path(folder, name)
             if name.startswith(_TEMPORARY) and _age_s(path) > older_than_s:

@@ -180,17 +180,8 @@ def read_holder(path: str | os.PathLike[str]) -> Holder | None:
         identity = _parse(file.read_bytes())
     except FileNotFoundError:
         return read_holder(path)  # Cleaned since it was listed.
-    return Holder(
-        generation=generation,
-        host=str(identity.get("host", "an unknown host")),
-        machine=str(identity.get("machine", "")),
-        pid=int(identity.get("pid", -1)),
-        process_start=str(identity.get("process_start", "")),
-        ttl_s=float(identity.get("ttl_s", DEFAULT_TTL_S)),
-        age_s=_file_system_now_s(folder) - beaten_at_s,
-        is_released=beaten_at_s == 0,
-        note=str(identity.get("note", "")),
-    )
+    age_s = _file_system_now_s(folder) - beaten_at_s
+    return Holder(generation=generation, age_s=age_s, is_released=beaten_at_s == 0, **identity)
 
 
 def machine_id() -> str:
@@ -226,9 +217,13 @@ def _identity(ttl_s: float, note: str) -> dict[str, Any]:
 
 def _parse(data: bytes) -> dict[str, Any]:
     try:
-        return dict(json.loads(data))
-    except (ValueError, TypeError):
-        return {}  # Only a power cut leaves this; such a claim runs out by its age.
+        found = json.loads(data)
+        texts = {key: str(found[key]) for key in ("host", "machine", "process_start", "note")}
+        return {**texts, "pid": int(found["pid"]), "ttl_s": float(found["ttl_s"])}
+    except (ValueError, TypeError, KeyError):
+        # Only a power cut leaves this; such a claim runs out by its age.
+        texts = {"host": "an unknown host", "machine": "", "process_start": "", "note": ""}
+        return {**texts, "pid": -1, "ttl_s": DEFAULT_TTL_S}
 
 
 def _create_generation(folder: pathlib.Path, generation: int, identity: dict[str, Any]) -> int | None:

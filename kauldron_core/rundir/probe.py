@@ -47,8 +47,9 @@ def check_probe(run_dir: str | os.PathLike[str], token: str, *, timeout_s: float
             raise RunFailed(_message(folder, "does not see what the driver wrote there"))
         time.sleep(0.1)
     try:
-        atomic.write_atomic(folder / f"{FILE}-{os.uname().nodename}-{os.getpid()}", token)
-        (folder / f"{FILE}-{os.uname().nodename}-{os.getpid()}").unlink()
+        trial = folder / f"{FILE}-{os.urandom(8).hex()}"
+        atomic.write_atomic(trial, token)
+        trial.unlink()
     except OSError as error:
         raise RunFailed(_message(folder, f"can't write there ({error.strerror})")) from error
 

@@ -122,16 +122,15 @@ def test_checkpoints_and_trials_that_share_a_program_compile_it_once(run: rundir
     konfig.save(cfg, run.trial("0001").config_path)
     worker, compiled = evaluators.CheckpointEvaluator(), []
     jax.monitoring.register_event_duration_secs_listener(lambda name, seconds, **_: compiled.append(name))
-    for step in (10, 20):
-        assert worker.evaluate(run.trial("0000"), "test", step)["status"] == "done"
-    compiled.clear()
-    assert worker.evaluate(run.trial("0000"), "test", 30)["status"] == "done"
-    assert [name for name in compiled if "backend_compile" in name] == []
-    worker.open(run.trial("0001"))
-    _ = worker.open(run.trial("0001")).state_specs
-    compiled.clear()
-    assert worker.evaluate(run.trial("0001"), "test", 30)["status"] == "done"
-    assert [name for name in compiled if "backend_compile" in name] == []
+
+    def num_compiled(trial: str, step: int) -> int:
+        compiled.clear()
+        assert worker.evaluate(run.trial(trial), "test", step)["status"] == "done"
+        return sum("backend_compile" in name for name in compiled)
+
+    assert num_compiled("0000", 10) >= 1
+    assert num_compiled("0000", 20) == 0
+    assert num_compiled("0001", 30) == 0, "another learning rate is no other program"
 
 
 def test_a_changed_model_is_not_evaluated_with_the_program_of_another(run: rundir.RunDir):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import functools
 import os
 import pathlib
 import shutil
+import stat
 import subprocess
 import sys
 import time
@@ -39,6 +42,25 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_other(tmp_path: pathlib.P
                 rundir.write_atomic(tmp_path / "a", "new")
         assert (tmp_path / "a").read_text() == "old"
         assert os.listdir(tmp_path) == ["a"]
+
+
+def test_a_file_system_that_syncs_no_folders_is_fine_and_a_failing_disk_is_not(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+):
+    real = os.fsync
+
+    def sync(descriptor: int, *, code: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(code, os.strerror(code))
+        real(descriptor)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", functools.partial(sync, code=errno.EINVAL))
+        rundir.write_atomic(tmp_path / "a", "text")
+        assert (tmp_path / "a").read_text() == "text"
+        patched.setattr(os, "fsync", functools.partial(sync, code=errno.EIO))
+        with pytest.raises(OSError, match="Input/output error"):
+            rundir.write_atomic(tmp_path / "a", "text")
 
 
 def test_create_exclusive_keeps_what_is_there(tmp_path: pathlib.Path):

@@ -137,7 +137,7 @@ def test_a_reused_process_number_is_not_the_holder(tmp_path: pathlib.Path):
     assert not rundir.Lease.is_live(tmp_path / "lease")
 
 
-@pytest.mark.parametrize("text", ["", "\x00\x00", "[1, 2]", "{"])
+@pytest.mark.parametrize("text", ["", "\x00\x00", "[1, 2]", "{", '{"pid": "x"}'])
 def test_a_claim_that_a_power_cut_emptied_runs_out_by_its_age(tmp_path: pathlib.Path, text: str):
     lease = rundir.Lease.acquire(tmp_path / "lease")
     assert lease is not None
