@@ -1,6 +1,7 @@
 """Data: pipelines that yield batches of arrays and remember where they are."""
 
 from kauldron_core.data import py
+from kauldron_core.data.from_iterator import FromIterator
 from kauldron_core.data.in_memory import InMemoryPipeline
 from kauldron_core.data.iterator import DataIterator
 from kauldron_core.data.pipeline import PADDING_MASK, Pipeline
@@ -36,6 +37,7 @@ __all__ = [
     "ElementWiseTransform",
     "Elements",
     "Filter",
+    "FromIterator",
     "Gather",
     "InMemoryPipeline",
     "MapTransform",
