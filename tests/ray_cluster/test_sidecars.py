@@ -23,8 +23,8 @@ class Recorder:
         self._note("start")
 
     def poll(self):
-        self._note("poll")
         self.polled.set()
+        self._note("poll")
 
     def close(self, results):
         assert results is RESULTS
