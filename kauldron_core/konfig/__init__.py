@@ -17,7 +17,7 @@ from kauldron_core.konfig.references import is_reference, placeholder, required
 from kauldron_core.konfig.resolving import resolve
 from kauldron_core.konfig.targets import register_aliases
 from kauldron_core.konfig.trials import Trial, configs, expand
-from kauldron_core.konfig.trusting import UntrustedError, trust, trusted_packages
+from kauldron_core.konfig.trusting import UntrustedError, trust, trust_run, trusted_packages
 
 __all__ = [
     "MISSING",
@@ -64,6 +64,7 @@ __all__ = [
     "set_lazy_imported_modules",
     "to_json",
     "trust",
+    "trust_run",
     "trusted_packages",
     "zip_axes",
 ]

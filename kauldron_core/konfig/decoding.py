@@ -14,6 +14,7 @@ from kauldron_core.errors import ConfigError, unknown_name
 from kauldron_core.konfig import markers, operations
 from kauldron_core.konfig.references import OpRef, PathRef, Placeholder
 from kauldron_core.konfig.targets import find_target
+from kauldron_core.konfig.trusting import UntrustedError
 
 if TYPE_CHECKING:
     from kauldron_core.konfig.normalize import Builder
@@ -87,8 +88,11 @@ class Marked:
     def _read__complex(self, value: list[float]) -> complex:
         return complex(*_list(value))
 
-    def _read__enum(self, value: str) -> enum.Enum:
-        return enum_member(value, trusted=self._builder.is_trusted)
+    def _read__enum(self, value: str) -> Any:
+        try:
+            return enum_member(value, trusted=self._builder.is_trusted)
+        except UntrustedError:
+            return self._builder.convert({markers.CONST: value})  # Refused when it is resolved, not when it is read.
 
     def _read__path(self, value: str) -> pathlib.PurePath:
         return pathlib.Path(value)
@@ -100,7 +104,10 @@ class Marked:
         dtype, number = _list(value)
         if isinstance(number, list):
             number = complex(*number)
-        return _numpy_dtype(dtype).type(number)
+        kind = _numpy_dtype(dtype)
+        if kind.kind in "OSUM" or not isinstance(number, (bool, int, float, complex)):
+            raise TypeError(f"{dtype} {number!r}")
+        return kind.type(number)
 
     def _read__unsaved(self, value: Any) -> Any:
         raise ConfigError(

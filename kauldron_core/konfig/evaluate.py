@@ -23,7 +23,7 @@ from kauldron_core.konfig.references import (
 from kauldron_core.konfig.targets import find_target
 
 _MISSING: Any = object()
-_MAX_DEPTH = 150
+_MAX_DEPTH = 64
 
 
 class Evaluation:
@@ -68,6 +68,8 @@ class Evaluation:
         self._open.add(place)
         try:
             result = self.value(value)
+        except RecursionError:
+            raise ReferenceFailed(f"{describe(value)} is nested too deep") from None
         finally:
             self._open.discard(place)
         self._known[place] = result
@@ -101,11 +103,10 @@ class Evaluation:
         return self.read(node, key)
 
     def _attribute(self, value: Any, name: str, ref: Reference) -> Any:
-        if not self._is_trusted(ref):
-            if name not in operations.SAFE_METHODS.get(type(value), ()):
-                raise ConfigError(
-                    f"{describe(ref)}: a config read from a file may not use {name!r} of a {type(value).__name__}"
-                )
+        if not self._is_trusted(ref) and name not in operations.SAFE_METHODS.get(type(value), ()):
+            raise ConfigError(
+                f"{describe(ref)}: a config read from a file may not use {name!r} of a {type(value).__name__}"
+            )
         return getattr(value, name)
 
     def _apply(self, ref: OpRef) -> Any:

@@ -92,7 +92,9 @@ def _config(data: Any, source: str) -> ConfigDict:
         version = body[FORMAT]
         if version != VERSION:
             raise ConfigError(f"{source}: written in format {version!r}; this version reads {VERSION}")
-        body = body.get("config", {})
+        body = body.get("config")
+        if not isinstance(body, dict):
+            raise ConfigError(f"{source}: the config in it is not a JSON object")
     cfg = ConfigDict.blank(trusted=False, origin=Origin(source, 0))
     try:
         Builder(ConfigDict, trusted=False, origin=Origin(source, 0)).fill(cfg, body)

@@ -25,7 +25,7 @@ from kauldron_core.konfig.markers import CONST, ID, QUALNAME, RAW
 from kauldron_core.konfig.origins import Origin, caller
 from kauldron_core.konfig.references import OpRef, PathRef, Placeholder
 
-MAX_DEPTH: Final = 150
+MAX_DEPTH: Final = 64
 """Deepest nesting that is read; beyond it, an input is an attack or a mistake."""
 
 _LEAVES = frozenset({type(None), bool, int, float, str, bytes, complex, slice, type(...), PathRef, OpRef, Placeholder})

@@ -51,7 +51,7 @@ def _read_packages(file: pathlib.Path, changed_ns: int) -> tuple[str, ...]:
 
 
 def is_of_project(module: str, folders: tuple[str, ...]) -> bool:
-    """Returns whether the file of a module lies in the working directory (or one of `folders`), outside of run directories.
+    """Returns whether a module's file lies in the working directory or one of `folders`, outside of run directories.
 
     Nothing is imported to find out, except packages above the module that are of the project themselves.
     """

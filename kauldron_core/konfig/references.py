@@ -231,6 +231,8 @@ class Placeholder:
         return f"placeholder({self.type.__name__}{required})" if self.value is None else repr(self.value)
 
 
+_MAX_SHOWN: Final = 200
+
 LAZY: Final = frozenset({PathRef, OpRef, Placeholder})
 """The types of fields that are not their own value."""
 
@@ -251,7 +253,12 @@ def is_reference(value: Any) -> bool:
 
 
 def describe(value: Any) -> str:
-    """Returns a reference as the user wrote it: `cfg.ref.a + 1`."""
+    """Returns a reference as the user wrote it (`cfg.ref.a + 1`), cut where it is very long."""
+    text = _described(value)
+    return text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 3] + "..."
+
+
+def _described(value: Any) -> str:
     if isinstance(value, PathRef):
         return paths.join("cfg.ref", *value.konfig_parts)
     if not isinstance(value, OpRef):

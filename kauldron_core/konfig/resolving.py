@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import ml_collections
 
@@ -15,9 +15,14 @@ from kauldron_core.konfig.copying import walk
 from kauldron_core.konfig.evaluate import Evaluation, fields
 from kauldron_core.konfig.immutable import ImmutableDict, register_with_jax
 from kauldron_core.konfig.markers import CONST, QUALNAME
-from kauldron_core.konfig.names_of_nodes import label
+from kauldron_core.konfig.names_of_nodes import label, shown_key
 from kauldron_core.konfig.normalize import Builder
+from kauldron_core.konfig.overlays import places_of
+from kauldron_core.konfig.references import ReferenceFailed, RequiredValueMissing
 from kauldron_core.konfig.targets import find_target, split
+
+_LEAVES: Final = frozenset({type(None), bool, int, float, str, bytes, complex, slice, type(...)})
+_OWN_FAILURES: Final = (ReferenceFailed, RequiredValueMissing, trusting.UntrustedError)
 
 
 def resolve(cfg: Any, *, freeze: bool = True, overlay: Mapping[str, Any] | None = None, trusted: bool = True) -> Any:
@@ -58,15 +63,18 @@ def _check_names(root: Any, trusted: bool) -> None:
 
 
 class _Resolver:
+    """One resolution: first everything is found and checked, then it is built."""
+
     def __init__(self, root: Any, *, freeze: bool, overlay: Mapping[str, Any], trusted: bool) -> None:
         self._freeze = freeze
         self._trusted = trusted
-        self._replaced = {_place(root, path): value for path, value in overlay.items()}
+        self._replaced = places_of(root, overlay)
         self._evaluation = Evaluation(self._replaced, trusted=trusted)
         self._targets: dict[int, Any] = {}
         self._built: dict[int, Any] = {}
         self._open: set[int] = set()
-        self._kept: list[Any] = []
+        self._converted: dict[int, tuple[Any, Any]] = {}
+        self._nodes: list[ml_collections.ConfigDict] = []
 
     def prepare(self, value: Any, path: tuple[Any, ...]) -> None:
         """Finds the targets of all calls below `value`, and checks their arguments."""
@@ -74,29 +82,49 @@ class _Resolver:
         if isinstance(value, ml_collections.ConfigDict):
             if id(value) not in self._targets:
                 self._prepare_node(value, path)
-        elif isinstance(value, (list, tuple)):
-            for index, item in enumerate(value):  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        elif type(value) is list or type(value) is tuple:
+            for index, item in enumerate(value):
                 self.prepare(item, (*path, index))
 
-    def _prepare_node(self, node: ml_collections.ConfigDict, path: tuple[Any, ...]) -> None:
-        self._kept.append(node)
+    def _prepare_node(self, node: Any, path: tuple[Any, ...]) -> None:
+        self._nodes.append(node)  # A node that a reference made must outlive this resolution: ids name nodes here.
         own = fields(node)
         name = own.get(QUALNAME, own.get(CONST))
-        self._targets[id(node)] = None
-        if name is not None:
-            try:
-                self._targets[id(node)] = find_target(name, trusted=self._trusted and node.is_trusted)  # pyright: ignore[reportAttributeAccessIssue]
-                if QUALNAME in own:
-                    signatures.check_complete(node, self._targets[id(node)], at=paths.join("cfg", *path))
-            except Exception as error:
-                _annotate(error, node, path)
-                raise
+        self._targets[id(node)] = None if name is None else self._find(node, name, path)
+        excluded = self._excluded(node)
         for key in self._keys(node):
-            if key not in self._excluded(node):
-                self.prepare(self._field(node, key, path), (*path, key))
+            if key not in excluded:
+                below = (*path, shown_key(own, key))
+                self.prepare(self._field(node, key, below), below)
+
+    def _find(self, node: Any, name: str, path: tuple[Any, ...]) -> Any:
+        at = paths.join("cfg", *path)
+        try:
+            target = find_target(name, trusted=self._is_trusted(node))
+        except ConfigError as error:
+            message = str(error) if str(error).startswith("cfg") else f"{at}: {error}"
+            placed = type(error)(message)
+            _annotate(placed, node, path)
+            raise placed from None
+        except Exception as error:  # What the import of somebody's module raises goes on, with its place.
+            _annotate(error, node, path)
+            raise
+        if QUALNAME not in fields(node):
+            return target
+        if not callable(target):
+            raise ConfigError(f"{at}: {label(fields(node))[:-5]} cannot be called")
+        try:
+            signatures.check_complete(node, target, at=at)
+        except ConfigError as error:
+            _annotate(error, node, path)
+            raise
+        return target
+
+    def _is_trusted(self, node: Any) -> bool:
+        return self._trusted and node.is_trusted
 
     def _keys(self, node: ml_collections.ConfigDict) -> list[Any]:
-        own = [key for key in fields(node) if key not in (QUALNAME, CONST)]
+        own = [key for key in fields(node) if key != QUALNAME and key != CONST]
         return own + [key for place, key in self._replaced if place == id(node) and key not in own]
 
     def _excluded(self, node: ml_collections.ConfigDict) -> tuple[str, ...]:
@@ -105,16 +133,22 @@ class _Resolver:
     def _field(self, node: ml_collections.ConfigDict, key: Any, path: tuple[Any, ...]) -> Any:
         try:
             return self._evaluation.read(node, key)
-        except Exception as error:
-            error.add_note(f"while reading {paths.join('cfg', *path, key)}")
+        except _OWN_FAILURES as error:
+            raise type(error)(f"{paths.join('cfg', *path)}: {error}") from None
+        except Exception as error:  # The function of a ref_fn may raise anything.
+            error.add_note(f"while computing {paths.join('cfg', *path)}")
             raise
 
     def _read(self, value: Any, path: tuple[Any, ...]) -> Any:
-        try:
-            return self._evaluation.value(value)
-        except Exception as error:
-            error.add_note(f"while reading {paths.join('cfg', *path)}")
-            raise
+        """Returns what `value` stands for, in config form (lists can gain plain dicts behind a config's back)."""
+        if type(value) in _LEAVES or isinstance(value, ml_collections.ConfigDict):
+            return value
+        value = self._evaluation.value(value)
+        if type(value) is dict or getattr(type(value), "__konfig_value__", None) is not None:
+            if id(value) not in self._converted:
+                self._converted[id(value)] = value, Builder(ConfigDict, trusted=self._trusted).convert(value)
+            return self._converted[id(value)][1]
+        return value
 
     def build(self, value: Any, path: tuple[Any, ...]) -> Any:
         """Returns what `value` describes."""
@@ -133,7 +167,7 @@ class _Resolver:
         if place in self._open:
             raise ConfigError(f"{paths.join('cfg', *path)}: the config contains itself")
         if place not in self._targets:
-            self._prepare_node(node, path)
+            self.prepare(node, path)
         self._open.add(place)
         try:
             self._built[place] = built = self._construct(node, path)
@@ -146,42 +180,33 @@ class _Resolver:
         if CONST in own:
             return self._targets[id(node)]
         excluded = self._excluded(node)
-        arguments = {
-            key: own[key] if key in excluded else self.build(self._field(node, key, path), (*path, key))
-            for key in self._keys(node)
-        }
+        arguments: dict[Any, Any] = {}
+        for key in self._keys(node):
+            below = (*path, shown_key(own, key))
+            arguments[key] = own[key] if key in excluded else self.build(self._field(node, key, below), below)
         if QUALNAME not in own:
             return ImmutableDict(arguments) if self._freeze else arguments
         return self._call(node, arguments, path)
 
-    def _call(self, node: ml_collections.ConfigDict, arguments: dict[Any, Any], path: tuple[Any, ...]) -> Any:
+    def _call(self, node: Any, arguments: dict[Any, Any], path: tuple[Any, ...]) -> Any:
         positional: list[Any] = []
         while str(len(positional)) in arguments:
             positional.append(arguments.pop(str(len(positional))))
         try:
+            if fields(node)[QUALNAME] == signatures.PARTIAL and positional and not self._is_trusted(node):
+                trusting.check_callable(positional[0], getattr(positional[0], "__qualname__", "the function"))
             built = self._targets[id(node)](*positional, **arguments)
             finish = getattr(type(built), "__post_konfig_resolve__", None)
             if finish is not None:
                 finish(built, node)
             return built
-        except Exception as error:
+        except Exception as error:  # Whatever a constructor raises goes on, with its place in the config.
             _annotate(error, node, path)
             raise
 
 
-def _place(root: Any, path: str) -> tuple[int, Any]:
-    """Returns the node that holds the leaf at `path`, and its key there."""
-    *above, last = paths.parse(path)
-    node = root
-    for part in above:
-        node = node[part]
-    return id(node), node.field_key(last)
-
-
-def _annotate(error: Exception, node: ml_collections.ConfigDict, path: tuple[Any, ...]) -> None:
+def _annotate(error: Exception, node: Any, path: tuple[Any, ...]) -> None:
     """Says on the error which node it comes from, unless something below said so already."""
-    if any(note.startswith("while building") for note in getattr(error, "__notes__", ())):
-        return
-    origin = getattr(node, "origin", None)
-    written = f", written at {origin}" if origin else ""
-    error.add_note(f"while building {paths.join('cfg', *path)}: {label(fields(node))}{written}")
+    if not any(note.startswith("while building") for note in getattr(error, "__notes__", ())):
+        written = f", written at {node.origin}" if getattr(node, "origin", None) else ""
+        error.add_note(f"while building {paths.join('cfg', *path)}: {label(fields(node))}{written}")

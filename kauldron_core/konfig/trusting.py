@@ -73,9 +73,9 @@ def check_walk(found: Any, full: str) -> None:
     Raises:
       UntrustedError: When it does.
     """
-    if isinstance(found, ModuleType) and full not in NAMES and _kind(found.__name__) is None:
-        if not any(name.startswith(f"{found.__name__}.") for name in NAMES):
-            raise UntrustedError(f"a config file may not reach {found.__name__!r} through {full!r}")
+    is_module = isinstance(found, ModuleType) and full not in NAMES and _kind(found.__name__) is None
+    if is_module and not any(name.startswith(f"{found.__name__}.") for name in NAMES):
+        raise UntrustedError(f"a config file may not reach {found.__name__!r} through {full!r}")
 
 
 def check_object(found: Any, full: str) -> None:

@@ -18,7 +18,7 @@ from kauldron_core.errors import ConfigError
 _SIMPLE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*\Z")
 NAME = re.compile(r"[^\W\d]\w*")
 _NUMBER = re.compile(r"\d+")
-_MAX_CHARS = 10_000
+_MAX_CHARS = 2_000
 
 
 class PathSyntaxError(ConfigError):
@@ -52,6 +52,8 @@ def parse(text: str, *, glob: bool = False) -> tuple[Part, ...]:
     Raises:
       PathSyntaxError: When `text` is not a path.
     """
+    if len(text) > _MAX_CHARS:
+        raise PathSyntaxError(f"a path of {len(text)} characters is too long (at most {_MAX_CHARS})")
     if _SIMPLE.match(text):
         return tuple(text.split("."))
     return _parse(text, glob)
@@ -59,8 +61,6 @@ def parse(text: str, *, glob: bool = False) -> tuple[Part, ...]:
 
 @functools.lru_cache(maxsize=4096)
 def _parse(text: str, glob: bool) -> tuple[Part, ...]:
-    if len(text) > _MAX_CHARS:
-        raise PathSyntaxError(f"a path of {len(text)} characters is too long (at most {_MAX_CHARS})")
     return tuple(_parts(text, glob))
 
 
@@ -138,7 +138,8 @@ def _bracket(text: str, start: int, end: int, glob: bool) -> Part:
             raise ValueError(inside)
         return _index(tree.slice)
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
-        message = f"[{inside}] does not hold a number, a quoted key or a slice"
+        shown = inside if len(inside) <= 40 else inside[:37] + "..."
+        message = f"[{shown}] does not hold a number, a quoted key or a slice"
         hint = f"; write ['{inside}']" if NAME.fullmatch(inside) else ""
         raise _error(text, start, message + hint) from None
 
