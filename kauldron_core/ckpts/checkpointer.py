@@ -19,6 +19,7 @@ from kauldron_core.errors import ConfigError
 _T = TypeVar("_T")
 _logger = logging.getLogger(__name__)
 _OWNER_FILE = ".owner"
+_REMOVED = ".removed"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -153,12 +154,11 @@ class Checkpointer:
             return
         for step in self.all_steps[: -self.max_to_keep]:
             path = layout.step_path(self.directory, step)
-            if layout.read_metadata(path).get("owner") != self._owner:
-                continue
-            # Renamed first: half a folder must never look like a checkpoint.
-            doomed = path.with_name(f"{path.name}.removed")
-            path.rename(doomed)
-            doomed.rmtree()
+            if layout.read_metadata(path).get("owner") == self._owner:
+                # Renamed first: half a folder must never look like a checkpoint.
+                path.rename(path.with_name(path.name + _REMOVED))
+        for path in self.directory.glob(f"*{_REMOVED}"):
+            path.rmtree()
 
     @functools.cached_property
     def _saver(self) -> BackgroundSaver:
@@ -170,5 +170,7 @@ class Checkpointer:
         path = self.directory / _OWNER_FILE
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(uuid.uuid4().hex)
+            draft = path.with_name(f"{path.name}-{uuid.uuid4().hex}")
+            draft.write_text(uuid.uuid4().hex)
+            draft.rename(path)
         return path.read_text().strip()

@@ -13,9 +13,10 @@ import jax
 import numpy as np
 
 from kauldron_core.errors import ConfigError
-from kauldron_core.evals.program import EvalProgram
+from kauldron_core.evals.program import EvalProgram, Parts, split_by_mask
 from kauldron_core.evals.run_strategies import RunStrategy
 from kauldron_core.forward import AuxiliariesState, ForwardPass, RngStreams, TrainState, padding_mask_of, reads
+from kauldron_core.losses import named_losses
 
 
 class EvaluationStopped(Exception):
@@ -106,30 +107,47 @@ class Evaluator:
         )
 
     def _evaluate_batch(self, state: TrainState, batch: Any) -> AuxiliariesState:
-        whole, unpadded = self._programs
+        whole, unpadded = self._programs_for(state, batch)
         states = whole(state, batch)
         mask = padding_mask_of(batch)
-        if unpadded.is_empty or mask is None or np.all(mask):
+        if not whole.unmasked or mask is None or np.all(mask):
             return states
         # What takes no mask has counted the padding: it runs again, on the examples alone.
-        states = states.without(losses=unpadded.losses, metrics=unpadded.metrics)
+        states = states.without(losses=whole.unmasked.losses, metrics=whole.unmasked.metrics)
         return states.merge(unpadded(state, _select(batch, np.asarray(mask))))
 
-    @functools.cached_property
-    def _programs(self) -> tuple[EvalProgram, EvalProgram]:
-        """The program for every batch, and the one for what takes no mask on the remainder."""
-        losses, metrics = self._require("losses"), self._require("metrics")
-        forward = ForwardPass(
-            self._require("model"), self.rng_streams or RngStreams(), (*losses.values(), *metrics.values())
-        )
-        unmasked = EvalProgram(forward, _without_mask(losses), _without_mask(metrics))
-        if jax.process_count() > 1 and not unmasked.is_empty:
+    def _programs_for(self, state: TrainState, batch: Any) -> tuple[EvalProgram, EvalProgram]:
+        """Returns the program for every batch, and the one for the remainder of what takes no mask."""
+        if not self._programs:
+            forward = self._forward
+            masked, unmasked = split_by_mask(forward, self._parts, state, batch)
+            self._check_hosts(unmasked)
+            none = Parts({}, {})
+            self._programs.extend([EvalProgram(forward, masked, unmasked), EvalProgram(forward, none, unmasked)])
+        whole, unpadded = self._programs
+        return whole, unpadded
+
+    def _check_hosts(self, unmasked: Parts) -> None:
+        if jax.process_count() > 1 and unmasked:
             names = ", ".join([*unmasked.losses, *unmasked.metrics])
             raise ConfigError(
-                f"evals.{self.name}: {names} take no mask, and with several hosts there is no unpadded remainder to "
-                "run them on. Give their `get_state` a `mask` argument."
+                f"evals.{self.name}: {names}: without a `mask` argument they need the unpadded remainder, and there is "
+                "none with several hosts. Give their `get_state` a mask."
             )
-        return EvalProgram(forward, losses, metrics), unmasked
+
+    @functools.cached_property
+    def _programs(self) -> list[EvalProgram]:
+        """The two programs, once the first batch has shown which parts take its mask."""
+        return []
+
+    @functools.cached_property
+    def _parts(self) -> Parts:
+        return Parts(dict(named_losses(self._require("losses"))), self._require("metrics"))
+
+    @functools.cached_property
+    def _forward(self) -> ForwardPass:
+        readers = (*self._parts.losses.values(), *self._parts.metrics.values())
+        return ForwardPass(self._require("model"), self.rng_streams or RngStreams(), readers)
 
     def _batches(self) -> Iterator[Any]:
         ds = self._require("ds")
@@ -140,26 +158,21 @@ class Evaluator:
         value = getattr(self, field)
         if value is None:
             raise ConfigError(
-                f"evals.{self.name}.{field}: unset. Give it, or put the evaluator into the `evals` of a Trainer that has it."
+                f"evals.{self.name}.{field}: unset. Give it, or put the evaluator into the `evals` of a Trainer."
             )
         return value
 
 
-def usable_in_evaluation(metrics: Mapping[str, Any]) -> dict[str, Any]:
+def usable_in_evaluation(metrics: Mapping[str, Any]) -> Mapping[str, Any]:
     """Returns the metrics but for those that read what only a training step has."""
     training_only = ("grads", "updates", "opt_state")
-    return {
-        name: metric for name, metric in metrics.items() if not any(reads(metric, field) for field in training_only)
-    }
+    unusable = [name for name, metric in metrics.items() if any(reads(metric, field) for field in training_only)]
+    return {name: metric for name, metric in metrics.items() if name not in unusable} if unusable else metrics
 
 
 def _num_examples(batch: Any) -> int:
     mask = padding_mask_of(batch)
     return int(np.sum(mask)) if mask is not None else len(jax.tree.leaves(batch)[0])
-
-
-def _without_mask(parts: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: part for name, part in parts.items() if not part.takes_mask}
 
 
 def _select(batch: Any, mask: np.ndarray) -> Any:

@@ -10,42 +10,74 @@ from typing import Any
 import jax
 
 from kauldron_core import losses as losses_lib
+from kauldron_core import metrics as metrics_lib
 from kauldron_core.forward import AuxiliariesState, Context, ForwardPass, TrainState, collect_metrics, padding_mask_of
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
+class Parts:
+    """Losses and metrics by name."""
+
+    losses: Mapping[str, Any]
+    metrics: Mapping[str, Any]
+
+    def __bool__(self) -> bool:
+        return bool(self.losses or self.metrics)
+
+    def where(self, condition: Callable[[Any], bool]) -> Parts:
+        """Returns the losses and metrics for which `condition` holds."""
+        return Parts(
+            {name: loss for name, loss in self.losses.items() if condition(loss)},
+            {name: metric for name, metric in self.metrics.items() if condition(metric)},
+        )
+
+    def collect(self, context: Context, padding_mask: Any) -> AuxiliariesState:
+        """Returns the states over the batch of `context`. Traced."""
+        total, loss_states = losses_lib.compute_losses(self.losses, context, padding_mask)
+        context = context.replace(loss_total=total, loss_states=loss_states)
+        metric_states = collect_metrics(self.metrics, context, padding_mask=padding_mask)
+        return AuxiliariesState(loss_states=loss_states, metric_states=metric_states)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class EvalProgram:
-    """Computes some losses and metrics of one batch.
+    """Computes losses and metrics of one batch.
 
     Attributes:
       forward: Model and random streams.
-      losses: Losses by name.
-      metrics: Metrics by name.
+      masked: What leaves out the padding of a padded batch.
+      unmasked: What takes every row for an example.
     """
 
     forward: ForwardPass
-    losses: Mapping[str, Any]
-    metrics: Mapping[str, Any]
+    masked: Parts
+    unmasked: Parts
 
     def __call__(self, state: TrainState, batch: Any) -> AuxiliariesState:
         """Returns the states over the examples of `batch`. Starts the computation and does not wait for it."""
         return self._compiled(state.params, state.collections, state.step, batch)
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is nothing to compute."""
-        return not self.losses and not self.metrics
 
     @functools.cached_property
     def _compiled(self) -> Callable[..., AuxiliariesState]:
         return jax.jit(self._trace)
 
     def _trace(self, params: Any, collections: Any, step: Any, batch: Any) -> AuxiliariesState:
-        mask = padding_mask_of(batch)
         context = Context(step=step, batch=batch, params=params, collections=collections)
         context = self.forward.evaluate(context)
-        total, loss_states = losses_lib.compute_losses(self.losses, context, mask)
-        context = context.replace(loss_total=total, loss_states=loss_states)
-        return AuxiliariesState(
-            loss_states=loss_states, metric_states=collect_metrics(self.metrics, context, padding_mask=mask)
-        )
+        masked = self.masked.collect(context, padding_mask_of(batch))
+        return masked.merge(self.unmasked.collect(context, None))
+
+
+def split_by_mask(forward: ForwardPass, parts: Parts, state: TrainState, batch: Any) -> tuple[Parts, Parts]:
+    """Returns the parts that can leave out padded examples, and those that can't. Computes nothing."""
+    mask = padding_mask_of(batch)
+    if mask is None:
+        return parts, Parts({}, {})
+    context = Context(step=state.step, batch=batch, params=state.params, collections=state.collections)
+    context = jax.eval_shape(forward.evaluate, context)
+    takes_mask = {id(part) for part in _members(parts) if metrics_lib.accepts_padding(part, context, mask)}
+    return parts.where(lambda part: id(part) in takes_mask), parts.where(lambda part: id(part) not in takes_mask)
+
+
+def _members(parts: Parts) -> tuple[Any, ...]:
+    return (*parts.losses.values(), *parts.metrics.values())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
@@ -10,7 +9,7 @@ from typing import Any, ClassVar
 from kauldron_core.errors import ConfigError
 
 
-class RunStrategy(abc.ABC):
+class RunStrategy:
     """Says at which steps an evaluation is due."""
 
     is_standalone: ClassVar[bool] = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import flax.struct
 
@@ -41,3 +41,9 @@ class Context:
     updates: Any = None
     opt_state: Any = None
     metric_states: Any = None
+
+    if TYPE_CHECKING:
+
+        def replace(self, **changes: Any) -> Self:
+            """Returns a copy with some fields changed."""
+            ...

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import flax.struct
 import jax
@@ -56,6 +56,12 @@ class TrainState:
     collections: Mapping[str, Any]
     opt_state: Any
     health: Health
+
+    if TYPE_CHECKING:
+
+        def replace(self, **changes: Any) -> Self:
+            """Returns a copy with some fields changed."""
+            ...
 
     @classmethod
     def create(cls, *, params: Any, collections: Mapping[str, Any], opt_state: Any) -> TrainState:

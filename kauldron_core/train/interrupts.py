@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import FrameType
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -54,7 +54,7 @@ def catching_signals(request: StopRequest) -> Iterator[StopRequest]:
         _restore(before)
 
 
-def _restore(handlers: dict[signal.Signals, object]) -> None:
+def _restore(handlers: Mapping[signal.Signals, object]) -> None:
     for number, handler in handlers.items():
         # None: it was set by C code and can't be set from here.
         if handler is not None:

@@ -40,7 +40,7 @@ class LateReports:
     def is_ready(self) -> bool:
         """Returns whether there is a report that can be had without waiting."""
         # One program computes all of it, so one array speaks for all.
-        return self._held is not None and self._held[1].health.first_bad_step.is_ready()
+        return self._held is not None and self._held[1].health.first_bad_step.is_ready()  # pyright: ignore[reportAttributeAccessIssue]
 
     def exclude(self, seconds: float) -> None:
         """Says that training stood still for so long."""

@@ -191,7 +191,9 @@ def _is_sound(state: TrainState) -> jax.Array:
     return learned & ~jnp.any(jnp.array([jnp.any(jnp.isnan(leaf)) for leaf in floats], bool))
 
 
-def _evaluations(workdir: str | os.PathLike[str]) -> set[tuple[str, int]]:
+def _evaluations(workdir: str | os.PathLike[str] | None) -> set[tuple[str, int]]:
+    if workdir is None:
+        return set()
     events = rundir.read_events(pathlib.Path(workdir) / "events")
     return {(event["split"], event["step"]) for event in events if event["kind"] == "evaluated"}
 

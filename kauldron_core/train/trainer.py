@@ -15,8 +15,8 @@ from kauldron_core.errors import ConfigError, unknown_name
 from kauldron_core.evals import Evaluator, usable_in_evaluation
 from kauldron_core.forward import AuxiliariesState, RngStreams, TrainState
 from kauldron_core.train import continuous, loop
-from kauldron_core.train.events import Event
 from kauldron_core.train import inherit as inherit_lib
+from kauldron_core.train.events import Event
 from kauldron_core.train.inherit import inherit
 from kauldron_core.train.program import OnNonfinite, Outputs
 from kauldron_core.train.trainstep import TrainStep
@@ -184,7 +184,12 @@ def _bound_parts(trainer: Trainer) -> dict[str, Any]:
 
 
 def _bound_evaluator(trainer: Trainer, evaluator: Evaluator, *, name: str, **shared: Any) -> Evaluator:
-    evaluator = inherit_lib.replace(evaluator, name=name, ds=inherit(evaluator.ds, seed=trainer.seed))
-    return inherit(
-        evaluator, losses=trainer.train_losses, metrics=usable_in_evaluation(trainer.train_metrics), **shared
+    bound = inherit(
+        inherit_lib.replace(evaluator, name=name),
+        losses=trainer.train_losses,
+        metrics=usable_in_evaluation(trainer.train_metrics),
+        **shared,
+    )
+    return (
+        inherit_lib.replace(bound, ds=inherit(bound.ds, seed=trainer.seed)) if bound.ds is not shared["ds"] else bound
     )

@@ -1,0 +1,168 @@
+"""Evaluations are exact: every example counts once, whatever the batches."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from typing import Any
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from kauldron_core import kd, kontext
+from kauldron_core.errors import ConfigError
+from kauldron_core.evals import EvaluationStopped, Evaluator, Final
+from tests.kauldron_core import experiments
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LabelSum(kd.metrics.Metric):
+    """A metric that can't leave out padding: how many rows it saw, and the sum of the labels."""
+
+    labels: kontext.Key = kontext.REQUIRED
+
+    @flax.struct.dataclass
+    class State(kd.metrics.State):
+        rows: jax.Array
+        total: jax.Array
+
+        @classmethod
+        def empty(cls):
+            return cls(rows=jnp.int32(0), total=jnp.int32(0))
+
+        def merge(self, other):
+            return self.replace(rows=self.rows + other.rows, total=self.total + other.total)
+
+        def compute(self):
+            return {"rows": self.rows, "total": self.total}
+
+    def get_state(self, labels):
+        return self.State(rows=jnp.int32(labels.shape[0]), total=labels.sum())
+
+
+def _evaluator(**fields: Any) -> Evaluator:
+    return experiments.trainer(evals={"test": Evaluator(run=Final(), **fields)}).evals["test"]
+
+
+def _by_hand(state: kd.train.TrainState) -> tuple[int, float]:
+    """Returns the number of right answers and the mean loss, computed with NumPy over the whole set at once."""
+    data = experiments.load_points()
+    hidden = np.maximum(data["x"] @ state.params["Dense_0"]["kernel"] + state.params["Dense_0"]["bias"], 0)
+    logits = hidden @ state.params["Dense_1"]["kernel"] + state.params["Dense_1"]["bias"]
+    logits = logits.astype(np.float64)
+    log_likelihoods = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    right = int((logits.argmax(-1) == data["label"]).sum())
+    return right, -log_likelihoods[np.arange(len(logits)), data["label"]].mean()
+
+
+@pytest.fixture(scope="module")
+def state() -> kd.train.TrainState:
+    return jax.device_get(experiments.trainer().train())
+
+
+@pytest.mark.parametrize("batch_size", [7, 16, 35, 69, 70, 128])
+def test_accuracy_is_that_of_numpy_whatever_the_batch_size(state: kd.train.TrainState, batch_size: int) -> None:
+    result = _evaluator(ds=experiments.points(batch_size=batch_size)).evaluate(state)
+    right, loss = _by_hand(state)
+    accuracy = result.states.metric_states["accuracy"]
+    assert (int(accuracy.total), int(accuracy.count)) == (right, experiments.NUM_EXAMPLES)
+    assert result.values["metrics/accuracy"] == right / experiments.NUM_EXAMPLES
+    assert result.num_examples == experiments.NUM_EXAMPLES
+    assert result.values["losses/xent"] == pytest.approx(loss, rel=1e-5)
+    assert result.values["losses/total"] == result.values["losses/xent"]
+
+
+def test_e02_shuffling_in_the_config_does_not_change_an_evaluation(state: kd.train.TrainState) -> None:
+    evaluator = _evaluator(ds=experiments.points(shuffle=True, seed=3))
+    first, second = evaluator.evaluate(state), evaluator.evaluate(state)
+    assert first.values == second.values == _evaluator().evaluate(state).values
+
+
+def test_e04_a_set_that_divides_evenly_keeps_its_last_batch(state: kd.train.TrainState) -> None:
+    assert _evaluator(ds=experiments.points(batch_size=35)).evaluate(state).num_examples == 70
+
+
+@pytest.mark.parametrize("remainder", [True, "drop", "keep", "pad"])
+def test_e18_the_loader_of_the_training_data_serves_for_evaluation(state: kd.train.TrainState, remainder: Any) -> None:
+    ds = experiments.points(shuffle=True, num_epochs=3, batch_drop_remainder=remainder)
+    assert _evaluator(ds=ds).evaluate(state).num_examples == experiments.NUM_EXAMPLES
+
+
+def test_num_batches_uses_the_first_batches_only(state: kd.train.TrainState) -> None:
+    assert _evaluator(num_batches=2).evaluate(state).num_examples == 32
+
+
+@pytest.mark.parametrize("batch_size", [16, 35, 70, 100])
+def test_a_metric_without_mask_sees_each_example_once(state: kd.train.TrainState, batch_size: int) -> None:
+    metrics = {**experiments.metrics(), "sum": LabelSum(labels="batch.label")}
+    result = _evaluator(metrics=metrics, ds=experiments.points(batch_size=batch_size)).evaluate(state)
+    assert result.values["metrics/sum/rows"] == experiments.NUM_EXAMPLES
+    assert result.values["metrics/sum/total"] == experiments.load_points()["label"].sum()
+    assert result.values["metrics/accuracy"] == _by_hand(state)[0] / experiments.NUM_EXAMPLES
+
+
+def test_a_loss_without_examples_is_not_masked(state: kd.train.TrainState) -> None:
+    decay = kd.losses.AbsoluteValue(values="params.Dense_0.kernel", weight=0.5)
+    result = _evaluator(losses={**experiments.losses(), "decay": decay}).evaluate(state)
+    expected = 0.5 * np.abs(state.params["Dense_0"]["kernel"]).mean()
+    assert result.values["losses/decay"] == pytest.approx(expected, rel=1e-5)
+    assert result.values["losses/total"] == pytest.approx(result.values["losses/xent"] + expected, rel=1e-5)
+
+
+@pytest.mark.parametrize(("metrics", "programs"), [({}, 1), ({"sum": LabelSum(labels="batch.label")}, 2)])
+def test_a_warm_evaluator_compiles_nothing_for_other_parameters(metrics: dict[str, Any], programs: int) -> None:
+    evaluator = _evaluator(metrics={**experiments.metrics(), **metrics})
+    first, second = (experiments.trainer(seed=seed).init_state() for seed in (0, 1))
+    assert evaluator.evaluate(first).values != evaluator.evaluate(second).values
+    assert sum(program._compiled._cache_size() for program in evaluator._programs) == programs
+
+
+def test_metrics_on_gradients_are_left_to_training(state: kd.train.TrainState) -> None:
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class GradientSize(kd.metrics.Metric):
+        grads: kontext.Key = "grads"
+        State = kd.metrics.AverageState
+
+        def get_state(self, grads):
+            return self.State.from_values(optax.tree.norm(grads))
+
+    trainer = experiments.trainer(
+        train_metrics={**experiments.metrics(), "size": GradientSize()}, evals={"test": Evaluator(run=Final())}
+    )
+    assert list(trainer.evals["test"].evaluate(state).states.metric_states) == ["accuracy"]
+    _, aux = trainer.trainstep.step(trainer.init_state(), next(iter(trainer.train_ds)), return_metrics=True)
+    assert aux.metric_states["size"].compute() > 0
+
+
+def test_a_stop_ends_the_evaluation_before_its_next_batch(state: kd.train.TrainState) -> None:
+    stop, seen = threading.Event(), []
+
+    def note(batch: Any) -> Any:
+        seen.append(1)
+        if len(seen) == 2:
+            stop.set()
+        return batch
+
+    with pytest.raises(EvaluationStopped):
+        _evaluator(ds=experiments.points(batch_size=4, batch_transforms=(note,))).evaluate(state, stop=stop)
+    assert len(seen) < experiments.NUM_EXAMPLES // 4
+
+
+def test_an_evaluator_built_alone_says_what_it_lacks(state: kd.train.TrainState) -> None:
+    with pytest.raises(ConfigError, match=r"evals\.eval\.ds: unset.*Trainer"):
+        Evaluator(run=Final()).evaluate(state)
+
+
+def test_an_evaluator_with_all_its_parts_needs_no_trainer(state: kd.train.TrainState) -> None:
+    alone = Evaluator(
+        run=Final(),
+        ds=experiments.points(),
+        model=experiments.trainer().model,
+        losses=experiments.losses(),
+        metrics=experiments.metrics(),
+    )
+    assert alone.evaluate(state).values == _evaluator().evaluate(state).values
