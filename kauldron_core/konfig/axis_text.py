@@ -16,7 +16,7 @@ from kauldron_core.konfig.places import find_place
 from kauldron_core.konfig.refusal import Refused, refusal, shown
 from kauldron_core.konfig.sampling import PARAMETERS, Distribution
 from kauldron_core.konfig.slots import Slot
-from kauldron_core.konfig.splitting import inside, partition_outside, split_items, split_outside
+from kauldron_core.konfig.splitting import inside, partition_key, partition_outside, split_items, split_outside
 from kauldron_core.konfig.values import fitted, read_value
 
 FLAG = "--sweep."
@@ -84,7 +84,7 @@ def from_strings(cfg: Any, texts: Iterable[str], *, aliases: Aliases | None = No
     """Returns the axes written as `PATH=TEXT`, as after `--sweep.`."""
     pairs: list[tuple[str, str]] = []
     for text in texts:
-        path, equals, values = partition_outside(text.removeprefix(FLAG), "=")
+        path, equals, values = partition_key(text.removeprefix(FLAG))
         if not equals:
             raise ConfigError(refusal(f"{FLAG}{text}", "an axis is PATH=[VALUE, VALUE]"))
         pairs.append((path.strip(), values))

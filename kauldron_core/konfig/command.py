@@ -13,7 +13,7 @@ from typing import TypeAlias
 from kauldron_core import paths
 from kauldron_core.errors import ConfigError, closest
 from kauldron_core.konfig.refusal import refusal, shown
-from kauldron_core.konfig.splitting import is_unfinished, partition_outside, split_outside
+from kauldron_core.konfig.splitting import is_unfinished, partition_key, split_outside
 from kauldron_core.konfig.tokens import Misread, Token, command_text, read_tokens
 
 Pairs: TypeAlias = tuple[tuple[str, str], ...]
@@ -195,7 +195,7 @@ class _Sorter:
         if text[:dashes] != "--" and not (text[:dashes] == "-" and self._is_short(text)):
             what = "an option starts with two dashes" if set(text[:dashes]) == {"-"} else "these dashes are not hyphens"
             raise Misread(at, what, ["--" + text[dashes:]])
-        name, equals, value = partition_outside(text[dashes:], "=")
+        name, equals, value = partition_key(text[dashes:])
         root, inner = _split_root(name)
         reader = self._reader(name, root, inner)
         reader(at, name if inner is None else inner, value if equals else None)

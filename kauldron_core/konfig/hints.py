@@ -19,6 +19,7 @@ UNKNOWN: Any = inspect.Parameter.empty
 
 _LISTS = (list, tuple, set, frozenset)
 _ANY_SEQUENCE = (abc.Sequence, abc.MutableSequence, abc.Iterable, abc.Collection, abc.Container, abc.Reversible)
+_CALLABLE = cast(Any, abc.Callable)
 _WRAPPERS = (typing.Final, typing.ClassVar, typing.Required, typing.NotRequired, typing.Annotated)
 
 
@@ -214,14 +215,17 @@ def _fit_other(value: Any, annotation: Any) -> Any:
         return _require(isinstance(value, kind), value, annotation)
     if _is_below(kind, abc.Mapping):
         return _fit_mapping(value, args, annotation)
-    if kind is abc.Callable:
+    if kind is _CALLABLE:
         return _require(callable(value), value, annotation)
     if _is_below(kind, os.PathLike):
         return _require(isinstance(value, (str, os.PathLike)), value, annotation)
-    is_record = dataclasses.is_dataclass(kind) or hasattr(kind, "_fields")
-    if is_record and not getattr(kind, "_is_protocol", False):
-        return _require(isinstance(value, kind), value, annotation)
-    return value
+    return value if not _is_record(kind) else _require(isinstance(value, kind), value, annotation)
+
+
+def _is_record(kind: Any) -> bool:
+    """Returns whether a class holds fields, so that no number, text or list can stand for it."""
+    has_fields = dataclasses.is_dataclass(kind) or hasattr(kind, "_fields")
+    return has_fields and not getattr(kind, "_is_protocol", False)
 
 
 def _is_below(kind: Any, other: Any) -> bool:
@@ -234,7 +238,11 @@ def _is_below(kind: Any, other: Any) -> bool:
 def _fit_mapping(value: Any, args: tuple[Any, ...], annotation: Any) -> Any:
     _require(isinstance(value, abc.Mapping), value, annotation)
     entries = cast("abc.Mapping[Any, Any]", value)
-    return {key: fit(entries[key], args[1]) for key in entries} if len(args) == 2 else entries
+    if len(args) != 2:
+        return entries
+    fitted = {key: fit(entries[key], args[1]) for key in entries}
+    # The same object where nothing changed: a config would lose its references on the way through a dict.
+    return entries if all(fitted[key] is entries[key] for key in entries) else fitted
 
 
 def _fit_sequence(value: Any, kind: Any, args: tuple[Any, ...], annotation: Any) -> Any:
@@ -246,4 +254,5 @@ def _fit_sequence(value: Any, kind: Any, args: tuple[Any, ...], annotation: Any)
         items = [fit(item, arg) for item, arg in zip(items, args, strict=True)]
     elif args:
         items = [fit(item, args[0]) for item in items]
-    return kind(items) if kind in _LISTS else cast(Any, type(cast("list[Any]", value)))(items)
+    make: Any = kind if kind in _LISTS else type(cast("list[Any]", value))
+    return make(items)

@@ -10,7 +10,7 @@ from kauldron_core.errors import ConfigError
 from kauldron_core.konfig.names import Aliases, Names
 from kauldron_core.konfig.places import Saved, find_place
 from kauldron_core.konfig.refusal import refusal
-from kauldron_core.konfig.splitting import partition_outside
+from kauldron_core.konfig.splitting import partition_key
 from kauldron_core.konfig.values import read_value
 
 
@@ -51,7 +51,7 @@ def split_overrides(overrides: Iterable[str], *, flag: str = "--cfg.") -> list[t
     """
     pairs: list[tuple[str, str]] = []
     for override in overrides:
-        path, equals, text = partition_outside(override.removeprefix(flag), "=")
+        path, equals, text = partition_key(override.removeprefix(flag))
         if not equals:
             raise ConfigError(
                 refusal(f"{flag}{override}", "an override is PATH=VALUE", write=f"{flag}{override}=VALUE")

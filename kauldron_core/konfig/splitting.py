@@ -42,6 +42,13 @@ def partition_outside(text: str, separator: str) -> tuple[str, str, str]:
     return text, "", ""
 
 
+def partition_key(text: str) -> tuple[str, str, str]:
+    """Returns what stands before and after the equals sign of `KEY=VALUE`; quoted keys may hold such signs too."""
+    key, equals, value = partition_outside(text, "=")
+    # In a key whose bracket is never closed every sign is inside; it is cut at the first all the same.
+    return (key, equals, value) if equals else text.partition("=")
+
+
 def is_unfinished(text: str) -> bool:
     """Returns whether `text` ends inside a bracket or a quote."""
     last = collections.deque(_outline(text), maxlen=1)
