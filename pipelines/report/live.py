@@ -59,9 +59,10 @@ class LiveReport:
         """Shows what is new."""
         if self._state is None:
             return
+        before = {name: trial.status for name, trial in self._state.trials.items()}
         changed = self._state.poll()
         for trial, news in changed:
-            self._tell(trial, news)
+            self._tell(trial, news, was=before.get(trial.name, "queued"))
         if self._live is not None:
             self._live.update(self._table(self._state))
         elif changed and time.monotonic() >= self._next_summary:
@@ -75,9 +76,9 @@ class LiveReport:
             self._live.stop()
             self._live = None
 
-    def _tell(self, trial: TrialState, news: News) -> None:
+    def _tell(self, trial: TrialState, news: News, *, was: str) -> None:
         """Prints what must not be missed: failures always, the beginnings and ends of trials in a log."""
-        if news.status and (self._live is None or trial.error):
+        if trial.status != was and (self._live is None or trial.error):
             detail = f": {trial.error}" if trial.error else ""
             self.say(f"{self._elapsed()}  {trial.name}  {trial.status}{detail}")
         for name, step, record in news.evaluations:
@@ -120,4 +121,7 @@ def _values(record: dict[str, object]) -> str:
     values = record.get("values")
     if not isinstance(values, dict):
         return "no values"
-    return ", ".join(f"{name} {number(value)}" for name, value in values.items())
+    losses = [name for name in values if name.startswith("losses/")]
+    # With one loss the total says it all.
+    shown = [name for name in values if name not in losses or name == "losses/total" or len(losses) > 2]
+    return ", ".join(f"{name} {number(values[name])}" for name in shown)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from kauldron_core import rundir
 from pipelines.follow import RunFollower
 from pipelines.tracking.experiment import RUN_DIR, SweepRecord, close_abandoned
+from pipelines.tracking.names import as_params
 from pipelines.tracking.settings import read_overrides, sweep_settings
 from pipelines.tracking.store import Store
 from pipelines.tracking.trial import TrialRecord
@@ -51,8 +52,8 @@ class Session:
         writer = RunWriter(self._client, self._record.parent, warn=self._warn)
         writer.tags({RUN_DIR: str(self._run.path.absolute())})  # it may have been moved
         standing = self._client.get_run(self._record.parent).data.params
-        params = {key: value for key, value in sweep_settings(self._run).items() if key not in standing}
-        writer.params(params)
+        params = as_params(sweep_settings(self._run))
+        writer.params({key: value for key, value in params.items() if key not in standing})
         self._client.log_artifact(self._record.parent, str(self._run.sweep_path))
         if self._is_driver:
             for folder in close_abandoned(self._client, but=self._run):

@@ -22,6 +22,8 @@ URI_VARIABLE = "MLFLOW_TRACKING_URI"
 
 QUIET = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true"}
 
+_DEFAULT_ARTIFACTS = "_MLFLOW_SERVER_ARTIFACT_ROOT"
+
 # A server that is down must be noticed in seconds; we retry ourselves. A user's own settings win.
 _IMPATIENT = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "20"}
 
@@ -73,6 +75,9 @@ class Store:
         """Returns a client of the store, which is made first if it does not exist."""
         for name, value in {**QUIET, **_IMPATIENT}.items():
             os.environ.setdefault(name, value)
+        if self.artifact_folder is not None:
+            # MLflow makes an experiment "Default" of its own; without this its artifacts go to the working directory.
+            os.environ[_DEFAULT_ARTIFACTS] = str(self.artifact_folder)
         from mlflow.tracking import MlflowClient  # takes seconds: only where something is recorded
 
         with self._made_once():

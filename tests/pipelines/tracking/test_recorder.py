@@ -82,6 +82,16 @@ def test_l12_every_setting_is_found_on_the_children(make_run: Any) -> None:
     assert child.data.tags["kdr.sweep"] == run.dir.sweep["id"]
 
 
+def test_a_call_is_named_by_its_path(make_run: Any) -> None:
+    run = make_run({"a": {"optimizer.learning_rate": 0.1}, "b": {"optimizer.learning_rate": 0.2}})
+    optimizer = {"__qualname__": "optax:adam", "learning_rate": 0.1}
+    run.add_trial("a", json.dumps({"optimizer": optimizer, "act": {"__const__": "jax:nn.relu"}}))
+    run.record()
+    params = run.runs()["a"].data.params
+    assert params == {"optimizer": "optax:adam", "optimizer.learning_rate": "0.1", "act": "jax:nn.relu"}
+    assert run.runs()[run.dir.name].data.params["sweep.optimizer.learning_rate"] == "[0.1, 0.2]"
+
+
 def test_l24_swept_settings_are_marked_among_two_hundred(make_run: Any) -> None:
     swept = {"lr": 0.1, "hidden": 8}
     run = make_run({"a": swept})
