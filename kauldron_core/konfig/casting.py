@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import numbers
 import pathlib
 from typing import Any, Final
@@ -39,7 +38,7 @@ def cast(value: Any, old: Any, at: str) -> Any:
 
 
 def _cast_to(value: Any, kind: type, at: str) -> Any:
-    if kind is object or isinstance(value, kind) and not _is_bool_for_number(value, kind):
+    if kind is object or (isinstance(value, kind) and not _is_bool_for_number(value, kind)):
         return value
     if _is_call(value):
         return value  # What a call returns is not known before it is made.
@@ -51,8 +50,6 @@ def _cast_to(value: Any, kind: type, at: str) -> Any:
         return kind(value)
     if kind is str and isinstance(value, pathlib.PurePath):
         return str(value)
-    if callable(value) and hasattr(kind, "__call__") and not issubclass(kind, (type, enum.Enum)):
-        return value
     raise ConfigTypeError(f"{at}: {_shown(value)} does not fit, the field holds {_kind(kind)}")
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import ml_collections
 
 from kauldron_core import paths
-from kauldron_core.konfig.encoding import Encoder
+from kauldron_core.konfig.encoding import encode
 from kauldron_core.konfig.evaluate import Evaluation, fields
 from kauldron_core.konfig.names_of_nodes import shown_key
 
@@ -34,7 +34,8 @@ def flatten(cfg: Any) -> dict[str, Any]:
     def visit(value: Any, path: str) -> None:
         value = evaluation.value(value)
         is_node = isinstance(value, ml_collections.ConfigDict)
-        if not is_node and not isinstance(value, (list, tuple)) or not value or id(value) in inside:
+        is_tree = is_node or isinstance(value, (list, tuple))
+        if not is_tree or not value or id(value) in inside:
             leaves[path] = value
             return
         inside.append(id(value))
@@ -65,6 +66,6 @@ def _is_same(old: Any, new: Any) -> bool:
 
 def fingerprint(cfg: Any) -> str:
     """Returns a text that is equal for configs that describe the same: references read, the order of keys ignored."""
-    body = Encoder(cfg, references=False, sort=True).encode()
+    body = encode(cfg, references=False, sort=True)
     text = json.dumps(body, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:32]

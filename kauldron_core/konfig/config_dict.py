@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import collections.abc
 import contextlib
+import json
 from collections.abc import Iterator, Mapping
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import ml_collections
 
 from kauldron_core.errors import ConfigError, unknown_name
-from kauldron_core.konfig import casting, copying, names_of_nodes, signatures
+from kauldron_core.konfig import casting, copying, encoding, html, names_of_nodes, printing, signatures
 from kauldron_core.konfig.evaluate import Evaluation
 from kauldron_core.konfig.markers import CONST, QUALNAME
 from kauldron_core.konfig.normalize import Builder
@@ -122,7 +123,9 @@ class ConfigDict(ml_collections.ConfigDict):
 
     def get(self, key: Any, default: Any = None) -> Any:
         """Returns the value at `key`, or `default` when there is none."""
-        return self[key] if key in self else default
+        if key not in self:
+            return default
+        return self[key]
 
     def __contains__(self, key: Any) -> bool:
         return key in self._fields or self.field_key(key) in self._fields
@@ -140,7 +143,7 @@ class ConfigDict(ml_collections.ConfigDict):
     # -- writing
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name == "ref" or name.startswith("_") and name in vars(self):
+        if name == "ref" or (name.startswith("_") and name in vars(self)):
             raise ConfigError(f"{name!r} cannot be an attribute of a config; write cfg[{name!r}] if it is a field")
         self[name] = value
 
@@ -287,6 +290,27 @@ class ConfigDict(ml_collections.ConfigDict):
 
     def _konfig_at(self, key: Any) -> str:
         return names_of_nodes.field(self._fields, key)
+
+    def __repr__(self) -> str:
+        return f"<ConfigDict[{printing.pretty(self)}]>"
+
+    def __str__(self) -> str:
+        return repr(self)
+
+    def _repr_html_(self) -> str:
+        return html.to_html(self)
+
+    def to_json(self, *, indent: int | None = None, **kwargs: Any) -> str:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Returns the plain JSON that Kauldron reads, references replaced by their values."""
+        return json.dumps(encoding.encode(self, references=False), indent=indent, **kwargs)
+
+    def to_json_best_effort(self, *, indent: int | None = None, **kwargs: Any) -> str:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Returns JSON to look at: what cannot be saved is marked, and loading it is refused."""
+        return json.dumps(encoding.encode_best_effort(self), indent=indent, **kwargs)
+
+    def to_yaml(self, **kwargs: Any) -> NoReturn:
+        """Is refused: a config is saved as JSON, which cannot name code to run."""
+        raise ConfigError("a config is not written as YAML; use konfig.save(cfg, path)")
 
     def __dir__(self) -> list[str]:
         return [*(key for key in self._fields if isinstance(key, str)), *dir(type(self))]

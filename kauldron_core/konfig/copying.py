@@ -171,7 +171,7 @@ def _merge_node(target: ConfigDict, source: Any, memo: dict[Any, Any]) -> None:
         old = fields(target).get(key)
         if _merges(old, value):
             _merge_node(old, value, memo)  # pyright: ignore[reportArgumentType]
-        elif key == QUALNAME or key == CONST:
+        elif key in (QUALNAME, CONST):
             fields(target)[key] = value
         else:
             target[key] = _copy_value(value, memo)

@@ -1,4 +1,4 @@
-"""Fields that a call has from the start, such as `Trainer().evals`: what users set below them need not be made first."""
+"""Fields that a call has from the start (`Trainer().evals`), so that users can set what lies below them."""
 
 from __future__ import annotations
 

@@ -15,10 +15,12 @@ from kauldron_core.errors import ConfigError
 from kauldron_core.konfig import decoding, markers
 from kauldron_core.konfig.copying import anchored, walk
 from kauldron_core.konfig.evaluate import Evaluation, fields
-from kauldron_core.konfig.normalize import importable_name
+from kauldron_core.konfig.names_of_nodes import shown_key
+from kauldron_core.konfig.public_names import importable_name
 from kauldron_core.konfig.references import OpRef, PathRef, Placeholder, describe
 
 _PLAIN: Final = frozenset({type(None), bool, int, float, str})
+_MAX_PROBLEMS: Final = 20
 
 
 class Unsavable(Exception):
@@ -29,14 +31,47 @@ class Unsavable(Exception):
         self.parts: list[Any] = []
 
 
+def encode(root: Any, *, references: bool, sort: bool = False) -> Any:
+    """Returns the JSON form of a config.
+
+    Args:
+      root: The config.
+      references: Whether references stay references, or are replaced by their values.
+      sort: Whether nodes are visited in the order of their keys, so that the result does not depend on it.
+
+    Raises:
+      ConfigError: With the path of each value that JSON cannot hold.
+    """
+    try:
+        return Encoder(root, references=references, sort=sort).value(root)
+    except Unsavable:
+        raise ConfigError("; ".join(_problems(root, references=references))) from None
+    except RecursionError:
+        raise ConfigError("the config is nested too deep to be saved") from None
+
+
+def encode_best_effort(root: Any) -> Any:
+    """Returns JSON to look at: what it cannot hold is replaced by a mark, and a config with a mark is not loaded."""
+    return Encoder(root, references=True, strict=False).value(root)
+
+
+def _problems(root: Any, *, references: bool) -> list[str]:
+    """Returns one line for each value that cannot be saved, in a second and slower pass."""
+    encoder = Encoder(root, references=references, strict=False)
+    encoder.value(root)
+    shown = [f"{paths.join('cfg', *parts)}: cannot be saved: {reason}" for parts, reason in encoder.problems]
+    more = len(shown) - _MAX_PROBLEMS
+    return shown[:_MAX_PROBLEMS] + ([f"and {more} more"] if more > 0 else [])
+
+
 class Encoder:
     """Writes one config.
 
     Args:
       root: The config.
       references: Whether references stay references, or are replaced by their values.
-      strict: Whether a value that JSON cannot hold is an error, or is replaced by a mark that loading refuses.
-      sort: Whether nodes are visited in the order of their keys, so that the result does not depend on it.
+      strict: Whether a value that JSON cannot hold is an error, or is replaced by a mark and noted in `problems`.
+      sort: Whether nodes are visited in the order of their keys.
     """
 
     def __init__(self, root: Any, *, references: bool, strict: bool = True, sort: bool = False) -> None:
@@ -47,21 +82,10 @@ class Encoder:
         self._evaluation = Evaluation()
         self._written: dict[int, dict[str, Any]] = {}
         self._open: set[int] = set()
-        self._kept: list[Any] = []
         self._next_id = 0
         self._places: dict[int, tuple[Any, ...]] | None = None
+        self._path: list[Any] = []
         self.problems: list[tuple[tuple[Any, ...], str]] = []
-
-    def encode(self) -> Any:
-        """Returns the JSON form of the config.
-
-        Raises:
-          ConfigError: With the path of each value that JSON cannot hold.
-        """
-        try:
-            return self.value(self._root)
-        except Unsavable as problem:
-            raise ConfigError(_problem(tuple(reversed(problem.parts)), str(problem))) from None
 
     def value(self, value: Any) -> Any:
         """Returns the JSON form of one value."""
@@ -69,57 +93,67 @@ class Encoder:
             return value
         if isinstance(value, ml_collections.ConfigDict):
             return self._node(value)
-        writer = _WRITERS.get(type(value), Encoder._other)
-        return writer(self, value)
+        return _WRITERS.get(type(value), Encoder._other)(self, value)
 
     def _node(self, node: ml_collections.ConfigDict) -> dict[str, Any]:
         place = id(node)
         if place in self._written:
             return self._again(place)
-        if place in self._open:
-            raise Unsavable("a config that contains itself cannot be written without references")
         out: dict[str, Any] = {}
         self._written[place] = out
+        if not self._references:
+            self._open.add(place)
         own = fields(node)
-        items = own.items() if not self._sort else sorted(own.items(), key=_sort_key)
-        for key, value in items:
-            try:
-                if type(value) not in _PLAIN:
-                    value = self._field(node, key, value)
-                if type(key) is not str or key.startswith(markers.RAW):
-                    key = raw_key(key)
-            except Unsavable as problem:
-                problem.parts.append(key)
-                if self._strict:
-                    raise
-                value, key = {markers.UNSAVED: str(problem)}, str(key)
+        for key, value in own.items() if not self._sort else sorted(own.items(), key=_sort_key):
+            if type(value) not in _PLAIN:
+                value = self._entry(key, value, node)
+            if type(key) is not str or key.startswith(markers.RAW):
+                key = self._key(key)
             out[key] = value
+        self._open.discard(place)
         return out
 
-    def _field(self, node: ml_collections.ConfigDict, key: Any, value: Any) -> Any:
-        if not self._references and type(value) in (PathRef, OpRef, Placeholder):
-            value = self._evaluation.read(node, key) if type(value) is not Placeholder else value.value
+    def _entry(self, key: Any, value: Any, node: ml_collections.ConfigDict | None = None) -> Any:
+        """Returns the JSON form of what lies at `key`; the problems in it get to know the path."""
+        if self._strict:
+            return self._field(node, key, value)
+        self._path.append(key if node is None else shown_key(fields(node), key))
+        try:
+            return self._field(node, key, value)
+        except Unsavable as problem:
+            self.problems.append((tuple(self._path), str(problem)))
+            return {markers.UNSAVED: str(problem)}
+        finally:
+            self._path.pop()
+
+    def _key(self, key: Any) -> str:
+        try:
+            return raw_key(key)
+        except Unsavable as problem:
+            if self._strict:
+                raise
+            self.problems.append(((*self._path, str(key)), str(problem)))
+            return f"{markers.RAW}?"
+
+    def _field(self, node: ml_collections.ConfigDict | None, key: Any, value: Any) -> Any:
+        if not self._references and node is not None and type(value) in (PathRef, OpRef):
+            value = self._evaluation.read(node, key)
         return self.value(value)
 
     def _again(self, place: int) -> dict[str, Any]:
+        if place in self._open:
+            raise Unsavable("a config that contains itself cannot be written without references")
         first = self._written[place]
         if markers.ID not in first:
             first[markers.ID] = self._next_id
             self._next_id += 1
         return {markers.ID: first[markers.ID]} if self._references else first
 
-    def _list(self, values: list[Any]) -> list[Any]:
+    def _list(self, values: Any) -> list[Any]:
         return [item if type(item) in _PLAIN else self._entry(index, item) for index, item in enumerate(values)]
 
-    def _entry(self, index: Any, item: Any) -> Any:
-        try:
-            return self.value(item)
-        except Unsavable as problem:
-            problem.parts.append(index)
-            raise
-
     def _tuple(self, values: tuple[Any, ...]) -> Any:
-        entries = self._list(list(values))
+        entries = self._list(values)
         return {markers.TUPLE: entries} if self._references else entries
 
     def _set(self, values: set[Any] | frozenset[Any]) -> Any:
@@ -141,6 +175,9 @@ class Encoder:
     def _path_ref(self, ref: PathRef) -> Any:
         if not self._references:
             return self.value(self._evaluation.value(ref))
+        if ref.konfig_node is self._root:
+            # The usual case, without the walk over all nodes that finds where another node is.
+            return {markers.REF: paths.format(ref.konfig_parts)}
         if self._places is None:
             self._places = {id(node): path for path, node in walk(self._root, operands=False)}
         anchor, parts = anchored(ref, self._places)
@@ -151,7 +188,7 @@ class Encoder:
     def _op_ref(self, ref: OpRef) -> Any:
         if not self._references:
             return self.value(self._evaluation.value(ref))
-        out: dict[str, Any] = {markers.OP: ref.konfig_op, "args": self._list(list(ref.konfig_args))}
+        out: dict[str, Any] = {markers.OP: ref.konfig_op, "args": self._list(ref.konfig_args)}
         if ref.konfig_kwargs:
             out["kwargs"] = {name: self._entry(name, arg) for name, arg in ref.konfig_kwargs.items()}
         return out
@@ -227,12 +264,10 @@ def _numpy(value: Any) -> Any:
     number = value.item()
     if isinstance(number, complex):
         number = [number.real, number.imag]
+    elif not isinstance(number, (bool, int, float)):
+        raise Unsavable(f"a {value.dtype} cannot be written")
     return {markers.SCALAR: [value.dtype.name, number]}
 
 
 def _sort_key(item: tuple[Any, Any]) -> tuple[str, str]:
     return type(item[0]).__name__, str(item[0])
-
-
-def _problem(parts: tuple[Any, ...], reason: str) -> str:
-    return f"{paths.join('cfg', *parts)}: cannot be saved: {reason}"

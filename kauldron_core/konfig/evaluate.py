@@ -124,15 +124,17 @@ class Evaluation:
 
     def _call(self, ref: OpRef) -> Any:
         function, *args = (self.value(arg) for arg in ref.konfig_args)
-        function = self._callable(function, ref)
+        function = self._callable(function, tuple(args), ref)
         return function(*args, **{name: self.value(arg) for name, arg in ref.konfig_kwargs.items()})
 
-    def _callable(self, function: Any, ref: OpRef) -> Callable[..., Any]:
+    def _callable(self, function: Any, args: tuple[Any, ...], ref: OpRef) -> Callable[..., Any]:
         is_trusted = self._is_trusted(ref)
         if isinstance(function, ml_collections.ConfigDict) and CONST in function:
             return find_target(function[CONST], trusted=is_trusted)
-        if not is_trusted and not _is_safe_method(function):
-            raise ConfigError(f"{describe(ref)}: a config read from a file may not call {function!r}")
+        if not is_trusted:
+            if not _is_safe_method(function):
+                raise ConfigError(f"{describe(ref)}: a config read from a file may not call {function!r}")
+            operations.check_method(function, args)
         return function
 
     def _is_trusted(self, ref: Reference) -> bool:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import pathlib
 from typing import Any, Final
 
 from kauldron_core.errors import ConfigError
 from kauldron_core.konfig.config_dict import ConfigDict
-from kauldron_core.konfig.encoding import Encoder
+from kauldron_core.konfig.encoding import encode
 from kauldron_core.konfig.markers import FORMAT
 from kauldron_core.konfig.normalize import Builder
 from kauldron_core.konfig.origins import Origin
 from kauldron_core.rundir.atomic import write_atomic
 
 VERSION: Final = 1
+_LAUNCHER: Final = "xm_job"
+_log = logging.getLogger(__name__)
 MAX_BYTES: Final = 16 * 2**20
 """Largest file that is read; a config of 300 leaves has 20 kB."""
 
@@ -33,7 +36,7 @@ def to_json(cfg: Any, references: bool = True, *, indent: int | None = None) -> 
       ConfigError: With the path of a value that JSON cannot hold.
     """
     separators = (",", ":") if indent is None and references else None
-    return json.dumps(Encoder(cfg, references=references).encode(), indent=indent, separators=separators)
+    return json.dumps(encode(cfg, references=references), indent=indent, separators=separators)
 
 
 def from_json(text: str, *, source: str = "a JSON text") -> ConfigDict:
@@ -61,7 +64,7 @@ def save(cfg: Any, path: str | os.PathLike[str]) -> None:
     Raises:
       ConfigError: With the path of a value that JSON cannot hold; the file is not touched then.
     """
-    body = Encoder(cfg, references=True).encode()
+    body = encode(cfg, references=True)
     write_atomic(pathlib.Path(path), json.dumps({FORMAT: VERSION, "config": body}, indent=1) + "\n")
 
 
@@ -84,6 +87,14 @@ def load(path: str | os.PathLike[str]) -> ConfigDict:
     return from_json(text, source=str(path))
 
 
+def _without_launcher(body: dict[Any, Any], source: str) -> dict[Any, Any]:
+    """Leaves out the launcher of a file that Kauldron wrote: sweeps are started by other means here."""
+    if _LAUNCHER not in body:
+        return body
+    _log.warning("%s: the field %r (Kauldron's launcher) is left out", source, _LAUNCHER)
+    return {key: value for key, value in body.items() if key != _LAUNCHER}
+
+
 def _config(data: Any, source: str) -> ConfigDict:
     if not isinstance(data, dict):
         raise ConfigError(f"{source}: a config is a JSON object, not a {type(data).__name__}")
@@ -95,6 +106,7 @@ def _config(data: Any, source: str) -> ConfigDict:
         body = body.get("config")
         if not isinstance(body, dict):
             raise ConfigError(f"{source}: the config in it is not a JSON object")
+    body = _without_launcher(body, source)
     cfg = ConfigDict.blank(trusted=False, origin=Origin(source, 0))
     try:
         Builder(ConfigDict, trusted=False, origin=Origin(source, 0)).fill(cfg, body)

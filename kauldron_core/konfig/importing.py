@@ -68,7 +68,7 @@ def _covers(names: Sequence[str], module: str) -> bool:
 
 
 class _Hook:
-    """Stands in for `__import__` while any block is open. Only code with the globals of a block's own thread sees it."""
+    """Stands in for `__import__` while any block is open; only imports of the block's own module and thread notice."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

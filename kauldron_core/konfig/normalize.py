@@ -9,7 +9,6 @@ from __future__ import annotations
 import collections.abc
 import enum
 import functools
-import inspect
 import pathlib
 import types
 from collections.abc import Mapping
@@ -23,6 +22,7 @@ from kauldron_core.konfig import decoding, signatures
 from kauldron_core.konfig.evaluate import fields
 from kauldron_core.konfig.markers import CONST, ID, QUALNAME, RAW
 from kauldron_core.konfig.origins import Origin, caller
+from kauldron_core.konfig.public_names import importable_name
 from kauldron_core.konfig.references import OpRef, PathRef, Placeholder
 
 MAX_DEPTH: Final = 64
@@ -125,7 +125,10 @@ class Builder:
         own = fields(node)
         if QUALNAME in own and CONST in own:
             raise ConfigError(f"{self.place()}: a node is either a call or a constant, not both")
-        name = own.get(QUALNAME, own.get(CONST))
+        marker = QUALNAME if QUALNAME in own else CONST
+        name = own[marker]
+        if isinstance(name, str) and name.startswith(("kauldron.", "kauldron:")):
+            own[marker] = name = "kauldron_core" + name.removeprefix("kauldron")
         if not isinstance(name, str) or not name:
             raise ConfigError(f"{self.place()}: {name!r} is not a name of the form 'module:attribute'")
         if CONST in own and len(own) > 1:
@@ -258,18 +261,6 @@ class Builder:
     def place(self) -> str:
         """Returns where the value being converted belongs, for messages."""
         return paths.join(self._at or "cfg", *self._path)
-
-
-def importable_name(value: Any) -> str | None:
-    """Returns `module:name` when that names this very class or function, else None."""
-    module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
-    if inspect.ismethod(value) and not isinstance(value.__self__, type):
-        return None
-    if inspect.ismethod(value):
-        module, name = value.__self__.__module__, f"{value.__self__.__qualname__}.{value.__name__}"
-    if not isinstance(module, str) or not isinstance(name, str) or "<" in name:
-        return None
-    return f"{module}:{name}"
 
 
 def _is_function_like(value: Any) -> bool:

@@ -91,11 +91,12 @@ STRUCTURAL: Final = frozenset({"call", "get"})
 
 ALL: Final = frozenset(OPERATIONS) | frozenset(EQUALITIES) | STRUCTURAL
 
+_TEXT_METHODS: Final = (
+    "capitalize casefold count endswith find isdigit join lower lstrip partition removeprefix removesuffix "
+    "replace rpartition rsplit rstrip split splitlines startswith strip swapcase title upper"
+)
 SAFE_METHODS: Final[Mapping[type, frozenset[str]]] = {
-    str: frozenset(
-        "capitalize casefold count endswith find isdigit join lower lstrip partition removeprefix removesuffix "
-        "replace rpartition rsplit rstrip split splitlines startswith strip swapcase title upper".split()
-    ),
+    str: frozenset(_TEXT_METHODS.split()),
     bytes: frozenset({"hex"}),
     int: frozenset({"bit_count", "bit_length"}),
     float: frozenset({"is_integer"}),
@@ -103,6 +104,14 @@ SAFE_METHODS: Final[Mapping[type, frozenset[str]]] = {
     list: frozenset({"count", "index"}),
 }
 """Methods of plain values that a reference read from a file may call: no side effects, results of bounded size."""
+
+
+def check_method(function: Any, args: tuple[Any, ...]) -> None:
+    """Refuses a call of a safe method whose result could be longer than `MAX_LENGTH`."""
+    longest = max((_length(arg) for arg in args), default=0)
+    if function.__name__ in ("join", "replace") and (_length(function.__self__) + 1) * (longest + 1) > MAX_LENGTH:
+        raise ConfigError(f"the text would be longer than {MAX_LENGTH} entries")
+
 
 _UNARY: Final = frozenset({"neg", "pos", "invert", "abs", "int", "float", "str"})
 

@@ -134,6 +134,7 @@ HOSTILE: dict[str, Any] = {
         {"a": "a" * 1000},
         *({"a": op("add", ref(f"x[{index}].a"), ref(f"x[{index}].a"))} for index in range(40)),
     ],
+    "a text that is replaced by long ones": [{"a": "a" * 2000}, op("call", ref("x[0].a.replace"), "a", ref("x[0].a"))],
     "a circle of references": [{"a": ref("x[1].a")}, {"a": ref("x[0].a")}],
     "a reference to itself": ref("x"),
     "a reference that is no path": ref("x[__import__('os')]"),
