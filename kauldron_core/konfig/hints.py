@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections.abc as abc
 import dataclasses
 import enum
+import functools
 import inspect
 import os
 import types
@@ -33,6 +34,8 @@ def fit(value: Any, annotation: Any) -> Any:
     Raises:
       Misfit: When the annotation certainly does not accept it.
     """
+    if type(value) is annotation:
+        return value  # The most frequent case, without the questions that the others need.
     annotation = unwrapped(annotation)
     if annotation is UNKNOWN or annotation is Any or annotation is object:
         return value
@@ -52,6 +55,8 @@ def fit(value: Any, annotation: Any) -> Any:
 
 def unwrapped(annotation: Any) -> Any:
     """Returns what `Annotated`, `NewType`, `Final` and type aliases stand for."""
+    if type(annotation) is type:
+        return annotation
     while True:
         if typing.get_origin(annotation) in _WRAPPERS:
             annotation = typing.get_args(annotation)[0]
@@ -69,6 +74,14 @@ def unwrapped(annotation: Any) -> Any:
             return annotation
 
 
+@functools.lru_cache(maxsize=4096)
+def _members(annotation: Any) -> tuple[Any, ...]:
+    annotation = unwrapped(annotation)
+    if not is_union(annotation):
+        return (annotation,)
+    return tuple(member for part in typing.get_args(annotation) for member in members(part))
+
+
 def is_union(annotation: Any) -> bool:
     """Returns whether the annotation is `A | B`, `Union[A, B]` or `Optional[A]`."""
     return typing.get_origin(annotation) in (typing.Union, types.UnionType)
@@ -76,10 +89,10 @@ def is_union(annotation: Any) -> bool:
 
 def members(annotation: Any) -> tuple[Any, ...]:
     """Returns the alternatives of a union, flattened; anything else is its own only one."""
-    annotation = unwrapped(annotation)
-    if not is_union(annotation):
-        return (annotation,)
-    return tuple(member for part in typing.get_args(annotation) for member in members(part))
+    try:
+        return _members(annotation)
+    except TypeError:  # An annotation that cannot be a key.
+        return _members.__wrapped__(annotation)
 
 
 def is_text(annotation: Any) -> bool:
@@ -114,17 +127,34 @@ def element(annotation: Any, key: Any) -> Any:
 
 
 def described(annotation: Any) -> str:
-    """Returns the annotation as a user would write it."""
+    """Returns the annotation in short: `float | Array | Callable`, `tuple[int, ...]`."""
     annotation = unwrapped(annotation)
     if annotation is UNKNOWN:
         return "any value"
+    if annotation is Ellipsis:
+        return "..."
     if is_union(annotation):
         return " | ".join(dict.fromkeys(described(member) for member in members(annotation)))
     if annotation in (None, type(None)):
         return "None"
-    if isinstance(annotation, type) and not typing.get_args(annotation):
-        return annotation.__name__
-    return str(annotation).replace("typing.", "").replace("collections.abc.", "")
+    origin, args = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Literal:
+        return " | ".join(repr(choice) for choice in args)
+    name = str(getattr(origin or annotation, "__name__", annotation)).rpartition(".")[2]
+    if not args or origin is _CALLABLE:
+        return name
+    return f"{name}[{', '.join(described(argument) for argument in args)}]"
+
+
+def choices(annotation: Any) -> list[Any]:
+    """Returns the values that the `Literal`s among the alternatives list."""
+    literals = [member for member in members(annotation) if typing.get_origin(member) is typing.Literal]
+    return [choice for literal in literals for choice in typing.get_args(literal)]
+
+
+def is_anything(annotation: Any) -> bool:
+    """Returns whether the annotation says nothing: there is none, or `Any` is among the alternatives."""
+    return any(member is UNKNOWN or member is Any or member is object for member in members(annotation))
 
 
 def kind_of(value: Any) -> str:
@@ -219,7 +249,16 @@ def _fit_other(value: Any, annotation: Any) -> Any:
         return _require(callable(value), value, annotation)
     if _is_below(kind, os.PathLike):
         return _require(isinstance(value, (str, os.PathLike)), value, annotation)
-    return value if not _is_record(kind) else _require(isinstance(value, kind), value, annotation)
+    if type(value) in (int, float, complex) and not _is_record(kind):
+        return value  # What takes arrays takes numbers, and nothing in its class says so.
+    return _require(_may_be(value, kind), value, annotation)
+
+
+def _may_be(value: Any, kind: Any) -> bool:
+    try:
+        return isinstance(value, kind)
+    except TypeError:  # Some protocols and typed dicts refuse the question.
+        return True
 
 
 def _is_record(kind: Any) -> bool:

@@ -129,8 +129,8 @@ class LiteralReader:
 
     def _find_target(self, dotted: str) -> Proxy:
         if "." not in dotted and not self.names.knows(dotted):
-            owners = [f"{alias}.{dotted}" for alias in self.names.owners_of(dotted)]
-            right = self.text.replace(f"{dotted}(", f"{owners[0]}(") if owners else None
+            full = next(iter(self.names.full_names_of(dotted)), None)
+            right = self.text.replace(f"{dotted}(", f"{full}(") if full else None
             raise self._refused(f"{dotted}(...) is a call without its module", right=right)
         return self._find(dotted)
 

@@ -15,7 +15,7 @@ from kauldron_core.konfig.copying import nodes
 from kauldron_core.konfig.evaluate import fields
 from kauldron_core.konfig.markers import CONST, QUALNAME
 from kauldron_core.konfig.proxies import Proxy, qualname
-from kauldron_core.konfig.targets import find_loaded, find_target, registered_aliases, split
+from kauldron_core.konfig.targets import find_target, registered_aliases, split
 
 Aliases = Mapping[str, "Proxy | str"]
 """What a config file's names stand for: proxies, or names of modules."""
@@ -65,10 +65,18 @@ class Names:
             found = _step(found, part)
         return found
 
-    def owners_of(self, name: str) -> list[str]:
-        """Returns the aliases of imported modules that have a public `name`."""
-        owners = [(alias, find_loaded(_module_name(proxy))) for alias, proxy in self.proxies.items()]
-        return [alias for alias, found in owners if isinstance(found, ModuleType) and hasattr(found, name)]
+    def full_names_of(self, name: str) -> list[str]:
+        """Returns `optax.sgd` for `sgd`: where the imported modules of the config, and those in them, have it."""
+        if not name.isidentifier() or name.startswith("_"):
+            return []
+        found: list[str] = []
+        for alias, proxy in self.proxies.items():
+            module = None if _attributes(proxy) else sys.modules.get(_module(proxy))
+            inner = {f"{alias}.{key}": value for key, value in vars(module).items()} if module else {}
+            modules = {key: value for key, value in inner.items() if isinstance(value, ModuleType)}
+            found += [f"{alias}.{name}"] if f"{alias}.{name}" in inner else []
+            found += [f"{key}.{name}" for key, value in modules.items() if name in getattr(value, "__all__", ())]
+        return sorted(found, key=lambda full: (full.count("."), len(full)))
 
 
 def constant(proxy: Proxy) -> Any:
@@ -99,10 +107,6 @@ def _is_importable(name: str) -> bool:
         return name in sys.modules or importlib.util.find_spec(name) is not None
     except (ImportError, ValueError, AttributeError):
         return False
-
-
-def _module_name(proxy: Proxy) -> str:
-    return _module(proxy) if not _attributes(proxy) else ""
 
 
 def _loaded(proxy: Proxy, dotted: str) -> Proxy:

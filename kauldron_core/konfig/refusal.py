@@ -38,6 +38,7 @@ class Refused(ConfigError):
       or_text: Whether quoting the value, to mean it as text, would be right as well.
       text: The value text that is refused.
       available: Every name that would have been accepted, where names are the matter.
+      flag: The flag that the corrected command has, where it is another one than `at`.
     """
 
     def __init__(
@@ -49,8 +50,10 @@ class Refused(ConfigError):
         or_text: bool = False,
         text: str = "",
         available: Iterable[str] | None = None,
+        flag: str = "",
     ) -> None:
         self.at, self.what, self.right, self.or_text, self.text = at, what, right, or_text, text
+        self.flag = flag or at
         self.available = None if available is None else list(available)
         super().__init__(self._message())
 
@@ -66,7 +69,7 @@ class Refused(ConfigError):
     def _message(self) -> str:
         rights = [] if self.right is None else [self.right]
         rights += [quoted(self.text)] if self.or_text else []
-        write = " or, for the text, ".join(shlex.quote(f"{self.at}={right}") for right in rights)
+        write = " or, for the text, ".join(shlex.quote(f"{self.flag}={right}") for right in rights)
         if self.or_text and self.right is None:
             write = f"{write} (to keep the text)"
         return refusal(self.at, self.what, write=write, available=self.available)

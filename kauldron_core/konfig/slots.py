@@ -32,8 +32,7 @@ class Slot:
     @property
     def is_annotated(self) -> bool:
         """Whether the annotation says anything."""
-        annotation = hints.unwrapped(self.annotation)
-        return not (annotation is UNKNOWN or annotation is Any or annotation is object)
+        return not hints.is_anything(self.annotation)
 
     @property
     def takes_raw_text(self) -> bool:

@@ -12,6 +12,7 @@ import re
 import tokenize
 from typing import Any
 
+from kauldron_core.errors import closest
 from kauldron_core.konfig import hints
 from kauldron_core.konfig.hints import Misfit
 from kauldron_core.konfig.literals import OTHER_SPELLINGS, LiteralReader, NotAValue
@@ -32,7 +33,6 @@ _TYPOGRAPHIC = {
 }
 """What editors, chats and PDF files make of signs of Python."""
 _ARITHMETIC = re.compile(r"[-+ \d.eE_()]*\d\s*(\*\*?|//?|\+|%)\s*[-+ \d.eE_()*/%]*\d[ )]*\Z")
-_NUMBER_START = re.compile(r"[-+]?\.?\d")
 
 
 def read_value(text: str, slot: Slot, names: Names) -> Any:
@@ -101,7 +101,7 @@ def _read_python(text: str, slot: Slot, names: Names) -> Any:
         except NotAValue as error:
             why = str(error)
     if is_python or not slot.may_hold_text or _looks_broken(text):
-        raise _no_value(text, slot, why)
+        raise _no_value(text, slot, names, why)
     return text
 
 
@@ -138,7 +138,7 @@ def _looks_broken(text: str) -> bool:
     return bool(_ARITHMETIC.match(text)) or (text.isdigit() and len(text) > 1000)
 
 
-def _no_value(text: str, slot: Slot, why: str) -> Refused:
+def _no_value(text: str, slot: Slot, names: Names, why: str) -> Refused:
     """Returns the refusal of a text that is not a value of the field, with what was probably meant."""
     or_text = slot.may_hold_text
     plain = "".join(_TYPOGRAPHIC.get(char, char) for char in text)
@@ -152,38 +152,50 @@ def _no_value(text: str, slot: Slot, why: str) -> Refused:
     because = f" ({why})" if why else ""
     if or_text:
         return Refused(slot.at, f"{shown(text)} is not a value{because}", or_text=True, text=text)
-    right = _without_noise(text)
+    right = _without_noise(text) or next(iter(names.full_names_of(text)), None)
     return Refused(slot.at, f"expected {slot.expects}, got the text {shown(text)}{because}", right=right, text=text)
 
 
 def _without_noise(text: str) -> str | None:
-    """Returns the number in a text such as `5;` or `0.1f`, when the rest is a slip of the finger."""
-    match = re.fullmatch(r"([-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?)\s*[;fFlLuU]?\s*", text, re.IGNORECASE)
-    if not match:
-        return None
-    number = match[1]
-    return number.lstrip("0") or "0" if re.fullmatch(r"0\d+", number) else number
+    """Returns the number in a text such as `5;`, `007` or `0.1f`, when the rest is a slip of the finger."""
+    match = re.fullmatch(r"([-+]?)0*((\d+\.?\d*|\.\d+)(e[-+]?\d+)?)\s*[;fFlLuU]?\s*", text, re.IGNORECASE)
+    return match[1] + match[2] if match else None
 
 
 def _misfit(value: Any, slot: Slot, text: str, expected: str) -> Refused:
     what = f"expected {expected}, got {hints.kind_of(value)}"
-    if isinstance(value, list) and slot.at.startswith("--cfg."):
-        path = slot.at.removeprefix("--cfg.")
-        return Refused(f"--sweep.{path}", f"--cfg.{path} {what}; several values are an axis", right=text, text=text)
+    if isinstance(value, str) and (choices := hints.choices(slot.annotation)):
+        match = closest(value, map(str, choices))
+        return Refused(slot.at, f"unknown value {shown(value)}", right=match, text=text, available=map(str, choices))
+    if _is_axis(value, text) and slot.at.startswith("--cfg."):
+        items = inside(text, "[" if isinstance(value, list) else "(")
+        flag = f"--sweep.{slot.at.removeprefix('--cfg.')}"
+        return Refused(slot.at, f"{what}; several values are an axis", right=f"[{items}]", text=text, flag=flag)
     if isinstance(value, tuple) and "," in text and not text.startswith("("):
         right = text.replace(",", "") if re.fullmatch(r"[-+]?\d{1,3}(,\d{3})*,?", text) else None
         return Refused(slot.at, f"{what}: a comma makes a tuple", right=right, text=text)
-    return Refused(slot.at, what, right=_near(value, expected), text=text)
+    return Refused(slot.at, what, right=_near(value, slot), text=text)
 
 
-def _near(value: Any, expected: str) -> str | None:
+def _is_axis(value: Any, text: str) -> bool:
+    """Returns whether a list or tuple was given where one of its values was expected."""
+    return isinstance(value, list) or (isinstance(value, tuple) and text.startswith("("))
+
+
+def _near(value: Any, slot: Slot) -> str | None:
     """Returns the value of the expected type that was most probably meant."""
-    if type(value) is int and value in (0, 1) and expected == "bool":
-        return str(bool(value))
-    if type(value) is bool and expected in ("int", "float"):
-        return str(int(value))
-    if type(value) is float and expected == "int" and value.is_integer() and abs(value) < 1e15:
-        return str(int(value))
-    if isinstance(value, str) and expected in ("int", "float") and _NUMBER_START.match(value):
-        return value
-    return f"[{value!r}]" if type(value) in (bool, int, float) and expected.startswith("list") else None
+    candidates: list[Any] = []
+    if type(value) in (int, float) and value in (0, 1):
+        candidates.append(bool(value))
+    if type(value) is bool:
+        candidates.append(int(value))
+    if type(value) is float and value.is_integer() and abs(value) < 1e15:
+        candidates.append(int(value))
+    if type(value) in (bool, int, float, str):
+        candidates.append([value])
+    for candidate in candidates:
+        try:
+            return repr(slot.fit(candidate))
+        except Misfit:
+            continue
+    return None
