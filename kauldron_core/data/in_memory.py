@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -14,6 +14,7 @@ from kauldron_core.data.order import Order, Shuffled
 from kauldron_core.data.ordered import Records
 from kauldron_core.data.shared import Identity
 from kauldron_core.data.stored import StoredPipeline
+from kauldron_core.data.transforms.apply import transform_columns
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,10 +35,6 @@ class InMemoryPipeline(StoredPipeline):
     def _open_records(self) -> Records:
         return ArrayRecords(self.loader())
 
-    def _shuffled(self, num_examples: int, seed: int) -> Order:
-        # Whatever the size: data in memory dwarfs its permutation.
-        return Shuffled(num_examples, seed)
-
 
 class ArrayRecords(Records):
     """Records stored as the rows of a tree of arrays.
@@ -56,7 +53,11 @@ class ArrayRecords(Records):
         return self._length
 
     def read(self, numbers: np.ndarray) -> list[Any]:
-        return trees.unstack(self.read_batch(numbers))
+        return trees.unstack(trees.take_rows(self._arrays, numbers))
 
-    def read_batch(self, numbers: np.ndarray) -> Any:
-        return trees.take_rows(self._arrays, numbers)
+    def read_batch(self, numbers: np.ndarray, selections: Sequence[Any]) -> Any:
+        return trees.take_rows(transform_columns(selections, self._arrays), numbers)
+
+    def shuffled(self, seed: int, survivors: np.ndarray | None) -> Order:
+        # Whatever the size: data in memory dwarfs its permutation.
+        return Shuffled(len(self) if survivors is None else len(survivors), seed)

@@ -75,6 +75,62 @@ class IndexShuffled:
         )
 
 
+class BlockShuffled:
+    """A shuffle for records that lie in blocks of which only a few fit into memory.
+
+    In each epoch the blocks come in a new order, some of them at a time (a window), and so do the records of a window.
+
+    Args:
+      sizes: Records in each block.
+      costs: Bytes that each block takes.
+      window: Bytes that the blocks of one window may take together; one block always does.
+      seed: What the order follows from, with the epoch.
+    """
+
+    def __init__(self, sizes: np.ndarray, costs: np.ndarray, *, window: int, seed: int):
+        self._sizes = sizes
+        self._costs = costs
+        self._starts = np.cumsum(sizes) - sizes
+        self._window = window
+        self._seed = seed
+        self._windows = functools.lru_cache(maxsize=2)(self._cut)
+        # Threads may be at work on both sides of a border.
+        self._permutation = functools.lru_cache(maxsize=3)(self._draw)
+
+    def _generator(self, epoch: int, part: int) -> np.random.Generator:
+        return np.random.Generator(np.random.Philox(key=self._seed, counter=(0, 0, part, epoch)))
+
+    def _cut(self, epoch: int) -> tuple[list[np.ndarray], np.ndarray]:
+        """Returns the blocks of each window, and the positions at which windows end."""
+        blocks = self._generator(epoch, 0).permutation(len(self._sizes))
+        windows, cost = [[]], 0
+        for block in blocks:
+            if windows[-1] and cost + self._costs[block] > self._window:
+                windows.append([])
+                cost = 0
+            windows[-1].append(block)
+            cost += self._costs[block]
+        arrays = [np.array(window) for window in windows]
+        return arrays, np.cumsum([self._sizes[window].sum() for window in arrays])
+
+    def _draw(self, epoch: int, window: int) -> np.ndarray:
+        blocks = self._windows(epoch)[0][window]
+        ranges = [np.arange(int(self._sizes[block])) + self._starts[block] for block in blocks]
+        records = np.concatenate(ranges)
+        self._generator(epoch, 1 + window).shuffle(records)
+        return records
+
+    def records(self, epoch: int, offsets: np.ndarray) -> np.ndarray:
+        _, ends = self._windows(epoch)
+        windows = np.searchsorted(ends, offsets, side="right")
+        records = np.empty(len(offsets), np.int64)
+        for window in np.unique(windows):
+            rows = windows == window
+            start = ends[window - 1] if window else 0
+            records[rows] = self._permutation(epoch, int(window))[offsets[rows] - start]
+        return records
+
+
 def shuffled(num_examples: int, seed: int) -> Order:
     """Returns the shuffled order that suits the size."""
     return Shuffled(num_examples, seed) if num_examples <= _LARGEST_DRAWN else IndexShuffled(num_examples, seed)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import abc
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from kauldron_core.data import trees
-from kauldron_core.data.order import Order
+from kauldron_core.data.order import Order, shuffled
 from kauldron_core.data.schedule import split_epochs
 from kauldron_core.data.transforms.apply import Origin, is_filter, is_kept, transform_columns, transform_record
 
@@ -30,9 +31,24 @@ class Records(abc.ABC):
     def read(self, numbers: np.ndarray) -> list[Any]:
         """Returns the records with these numbers."""
 
-    def read_batch(self, numbers: np.ndarray) -> Any:
-        """Returns the records with these numbers, stacked."""
-        return trees.stack(self.read(numbers))
+    def read_batch(self, numbers: np.ndarray, selections: Sequence[Any]) -> Any:
+        """Returns the records with these numbers, stacked.
+
+        Args:
+          numbers: Which records.
+          selections: Transforms that only choose and name entries. They come first: what they drop need not be read,
+            nor fit into an array.
+        """
+        return transform_columns(selections, trees.stack(self.read(numbers)))
+
+    def shuffled(self, seed: int, survivors: np.ndarray | None) -> Order:
+        """Returns the shuffled order that suits the store.
+
+        Args:
+          seed: What it follows from.
+          survivors: Rising numbers of the records that take part, None for all. The order counts these only.
+        """
+        return shuffled(len(self) if survivors is None else len(survivors), seed)
 
 
 def filter_prefix(transforms: Sequence[Any]) -> tuple[Any, ...]:
@@ -84,16 +100,17 @@ class OrderedExamples:
         self._seed = seed
         self._survivors = survivors
         self.num_examples = len(records) if survivors is None else len(survivors)
-        self._is_vectorized = records.is_columnar and all(
-            is_filter(transform) or hasattr(transform, "map_batch") for transform in transforms
-        )
+        applied = [transform for transform in transforms if not is_filter(transform)]
+        self._selections = list(itertools.takewhile(lambda transform: hasattr(transform, "is_selection"), applied))
+        self._rest = applied[len(self._selections) :]
+        self._is_vectorized = records.is_columnar and all(hasattr(transform, "map_batch") for transform in applied)
 
     def gather(self, positions: np.ndarray) -> Any:
         """Returns the examples at rising `positions` of the endless stream, stacked."""
         pieces = [(epoch, self._numbers(epoch, part)) for epoch, part in split_epochs(positions, self.num_examples)]
         numbers = pieces[0][1] if len(pieces) == 1 else np.concatenate([piece for _, piece in pieces])
         if self._is_vectorized:
-            return transform_columns(self._transforms, self._records.read_batch(numbers))
+            return transform_columns(self._rest, self._records.read_batch(numbers, self._selections))
         origins = [Origin(self._seed, epoch, number) for epoch, piece in pieces for number in piece.tolist()]
         elements = zip(self._records.read(numbers), origins, strict=True)
         return trees.stack([transform_record(self._transforms, element, origin) for element, origin in elements])

@@ -38,10 +38,6 @@ class StoredPipeline(RandomAccessPipeline):
     def _source_key(self) -> Hashable:
         """Returns what the opened store depends on."""
 
-    @abc.abstractmethod
-    def _shuffled(self, num_examples: int, seed: int) -> Order:
-        """Returns the shuffled order that suits the store."""
-
     def _data_key(self) -> Hashable:
         # Filters decide which records there are, which is found out when the data is opened.
         return self._source_key(), *(Identity(transform) for transform in filter_prefix(self.record_transforms))
@@ -61,13 +57,13 @@ class StoredPipeline(RandomAccessPipeline):
         opened = self._opened.get(self._open)
         return OrderedExamples(
             opened.records,
-            self._order(opened.num_examples),
+            self._order(opened),
             transforms=self.record_transforms,
             seed=self.seed,
             survivors=opened.survivors,
         )
 
-    def _order(self, num_examples: int) -> Order:
-        if not self.shuffle or not num_examples:
+    def _order(self, opened: _Opened) -> Order:
+        if not self.shuffle or not opened.num_examples:
             return Sequential()
-        return self._shuffled(num_examples, require_seed(self.seed, str(self)))
+        return opened.records.shuffled(require_seed(self.seed, str(self)), opened.survivors)

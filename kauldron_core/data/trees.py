@@ -49,9 +49,22 @@ def stack(records: Sequence[Any]) -> Any:
       ConfigError: If the records differ in structure or in the shape of a leaf.
     """
     try:
-        return jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *records)
+        return jax.tree.map(lambda *leaves: _stack_leaves(leaves), *records)
     except ValueError as error:
         raise ConfigError(f"the records do not fit into one batch: {_difference(records) or error}") from error
+
+
+def _stack_leaves(leaves: Sequence[Any]) -> np.ndarray:
+    if isinstance(leaves[0], (str, bytes)):
+        return object_array(leaves)
+    return np.stack([np.asarray(leaf) for leaf in leaves])
+
+
+def object_array(values: Sequence[Any]) -> np.ndarray:
+    """Returns text or bytes as they are: NumPy's own types for them cut off zeros at the end."""
+    array = np.empty(len(values), dtype=object)
+    array[:] = values
+    return array
 
 
 def _difference(records: Sequence[Any]) -> str | None:

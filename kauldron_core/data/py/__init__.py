@@ -1,6 +1,9 @@
 """Pipelines read by Python: any random-access source, files of records, mixtures."""
 
+from kauldron_core.data.py.array_record import ArrayRecord
 from kauldron_core.data.py.data_source import DataSource
+from kauldron_core.data.py.json_lines import JsonLines
 from kauldron_core.data.py.mix import Mix
+from kauldron_core.data.py.tables import Arrow, Parquet
 
-__all__ = ["DataSource", "Mix"]
+__all__ = ["ArrayRecord", "Arrow", "DataSource", "JsonLines", "Mix", "Parquet"]

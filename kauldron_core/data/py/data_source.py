@@ -8,7 +8,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from kauldron_core.data.order import Order, shuffled
 from kauldron_core.data.ordered import Records
 from kauldron_core.data.prefetching import PrefetchingPipeline
 from kauldron_core.data.shared import Identity
@@ -63,6 +62,3 @@ class DataSource(StoredPipeline, PrefetchingPipeline):
         if not (hasattr(source, "__getitem__") and hasattr(source, "__len__")):
             raise ConfigError(f"data_source is {source!r}, which has no __len__ and __getitem__.")
         return SourceRecords(source)
-
-    def _shuffled(self, num_examples: int, seed: int) -> Order:
-        return shuffled(num_examples, seed)

@@ -83,8 +83,7 @@ def is_kept(transforms: Sequence[Any], element: Any) -> bool:
 def transform_columns(transforms: Sequence[Any], batch: Any) -> Any:
     """Returns what `transform_record` would give for each example in `batch`, where all transforms have `map_batch`."""
     for transform in transforms:
-        if not is_filter(transform):
-            batch = transform.map_batch(batch)
+        batch = transform.map_batch(batch)
     return batch
 
 

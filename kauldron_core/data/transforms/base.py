@@ -1,8 +1,9 @@
 """What a transform is: a class with one of three methods, a config entry like everything else.
 
 Any function of an example is a transform too, and so are those of Grain, which have the same methods. A deterministic
-transform may add `map_batch`, which gives for stacked examples what `map` gives for each: then data in memory is
-transformed a batch at a time.
+transform may add `map_batch`, which gives for stacked examples what `map` gives for each: then data stored in columns
+is transformed a batch at a time. One with the attribute `is_selection` only chooses and names entries, whatever they
+hold.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from kauldron_core.data.transforms.base import MapTransform, check_free, check_present
 from kauldron_core.errors import ConfigError
@@ -22,6 +22,8 @@ class Elements(MapTransform):
       rename: New names by old ones.
       copy: Names of copies by the entry to copy.
     """
+
+    is_selection: ClassVar[bool] = True
 
     keep: Collection[str] = ()
     drop: Collection[str] = ()
@@ -71,6 +73,8 @@ class Rename(MapTransform):
     Attributes:
       names: New names by old ones.
     """
+
+    is_selection: ClassVar[bool] = True
 
     names: Mapping[str, str]
 
