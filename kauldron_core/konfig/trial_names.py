@@ -46,7 +46,8 @@ class Namer:
         """Returns name and identity of a value; those of an axis come again and again, so they are kept."""
         known = self._texts.get(id(value))
         if known is None or known[0] is not value:
-            known = (value, safe(short(value)), encoded(value))
+            is_number = isinstance(value, (bool, int, float))
+            known = (value, short(value)[:_MAX_VALUE] if is_number else safe(short(value)), encoded(value))
             self._texts[id(value)] = known
         return known[1], known[2]
 

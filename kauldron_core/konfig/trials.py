@@ -15,6 +15,7 @@ from kauldron_core.errors import ConfigError
 from kauldron_core.konfig import hints
 from kauldron_core.konfig.axes import Point, Points, Product
 from kauldron_core.konfig.axis_text import FLAG
+from kauldron_core.konfig.consumption import is_unread
 from kauldron_core.konfig.hints import Misfit
 from kauldron_core.konfig.places import Place, Saved, find_place
 from kauldron_core.konfig.refusal import refusal
@@ -99,7 +100,9 @@ def expand(cfg: Any, axes: Iterable[Points] | Points, *, num_samples: int = 1, s
         raise ConfigError(refusal("--run.num_samples", f"{what}; add a random axis such as loguniform(1e-5, 1e-1)"))
     points = [_ordered(point) for point in sweep.points(num_samples, seed)]
     cfg = copy.deepcopy(cfg)
-    namer = Namer(dict.fromkeys(path for point in points for path, _ in point), len(points))
+    swept = dict.fromkeys(path for point in points for path, _ in point)
+    _refuse_unread(cfg, swept)
+    namer = Namer(swept, len(points))
     trials: list[Trial] = []
     seen: Counter[str] = Counter()
     for index, point in enumerate(points):
@@ -113,6 +116,14 @@ def expand(cfg: Any, axes: Iterable[Points] | Points, *, num_samples: int = 1, s
         fingerprint = hashlib.sha256(text.encode()).hexdigest()[:16]
         trials.append(Trial(index, namer.name(index, point), point, fingerprint))
     return trials
+
+
+def _refuse_unread(cfg: Any, swept: Iterable[str]) -> None:
+    """Refuses paths whose values would make no difference between trials."""
+    for path in swept:
+        if is_unread(cfg, path):
+            what = "nothing reads it: the field is left out when the config is resolved, and no reference leads to it"
+            raise ConfigError(refusal(f"{FLAG}{path}", what))
 
 
 def _fitted(place: Place, value: Any) -> Any:

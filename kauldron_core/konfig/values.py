@@ -133,7 +133,9 @@ def _comment(text: str) -> str:
 
 def _looks_broken(text: str) -> bool:
     """Returns whether a text is more probably a mistyped value than a text."""
-    if text[0] in "[({'\"=" or (text[0] in _TYPOGRAPHIC and text[1:2].isdigit()):
+    if text[0] in "[({'\"=":
+        return True
+    if text[0] in _TYPOGRAPHIC and (text[1:2].isdigit() or text[-1] in _TYPOGRAPHIC):
         return True
     return bool(_ARITHMETIC.match(text)) or (text.isdigit() and len(text) > 1000)
 

@@ -1,0 +1,225 @@
+"""Trials: names, identities, and that each differs in what it says."""
+
+from __future__ import annotations
+
+import copy
+import re
+import subprocess
+import sys
+from typing import Any
+
+import hypothesis
+import hypothesis.strategies as st
+import pytest
+
+from kauldron_core import konfig
+from kauldron_core.errors import ConfigError
+from kauldron_core.konfig.trial_names import safe
+
+with konfig.imports():
+    import optax
+
+
+@pytest.fixture
+def cfg() -> konfig.ConfigDict:
+    cfg = konfig.ConfigDict({"seed": 0, "rate": 0.1, "name": "a", "layers": [1], "evals": {"a.b": {"every": 1}}})
+    cfg.optimizer = optax.adam(learning_rate=1e-3)
+    cfg.steps = cfg.ref.seed * 10
+    return cfg
+
+
+def expand(cfg: Any, *texts: str, **options: Any) -> list[konfig.Trial]:
+    return konfig.expand(cfg, konfig.from_strings(cfg, texts), **options)
+
+
+def test_s12_every_trial_has_its_own_value(cfg: Any) -> None:
+    trials = expand(cfg, "optimizer.learning_rate=[0.1, 0.2, 0.3]")
+    assert [trial.config(cfg).optimizer.learning_rate for trial in trials] == [0.1, 0.2, 0.3]
+    assert cfg.optimizer.learning_rate == 1e-3
+    for path in ("optimizer.learning_rat", "learning_rate", "optimizer.b3"):
+        with pytest.raises(ConfigError, match="unknown key"):
+            konfig.expand(cfg, [konfig.axis(path, [1, 2])])
+
+
+def test_a_sweep_without_axes_is_one_trial(cfg: Any) -> None:
+    (trial,) = konfig.expand(cfg, [])
+    assert (trial.index, trial.name, trial.overrides) == (0, "0000", ())
+    assert trial.config(cfg) == cfg
+
+
+def test_names(cfg: Any) -> None:
+    def first(*texts: str) -> str:
+        return expand(cfg, *texts)[0].name
+
+    assert first("rate=[0.01]") == "0000-rate=0.01"
+    assert first("optimizer.learning_rate=[1e-3]") == "0000-learning_rate=0.001"
+    assert first("optimizer=[optax.sgd(0.1)]") == "0000-optimizer=sgd"
+    assert first("layers=[[1, 2]]") == "0000-layers=1-2"
+    assert first("name=['../../etc/passwd']") == "0000-name=etc-passwd"
+    assert first("name=['a b/c:d*?']") == "0000-name=a-b-c-d"
+    assert first("name=['']") == "0000-name=-"
+    assert first("rate=[-1]") == "0000-rate=-1"
+    assert first("evals['a.b'].every=[2]") == "0000-every=2"
+    assert first("seed=[1]", "optimizer.learning_rate=[1e-3]") == "0000-seed=1-learning_rate=0.001"
+
+
+def test_paths_with_the_same_end_are_told_apart() -> None:
+    cfg = konfig.ConfigDict({"a": {"rate": 1, "x": {"n": 1}}, "b": {"rate": 1, "x": {"n": 1}}})
+    assert expand(cfg, "a.rate=[2]", "b.rate=[3]")[0].name == "0000-a.rate=2-b.rate=3"
+    assert expand(cfg, "a.x.n=[2]", "b.x.n=[3]")[0].name == "0000-a.x.n=2-b.x.n=3"
+
+
+def test_u04_twenty_keys_with_long_names_give_short_unique_names() -> None:
+    cfg = konfig.ConfigDict({f"a_rather_long_name_{number}": "text" for number in range(20)})
+    axes = [konfig.axis(key, ["x" * 500, "y" * 500]) for key in cfg]
+    trials = konfig.expand(cfg, konfig.zip_axes(*axes))
+    assert len({trial.name for trial in trials}) == 2
+    assert all(len(trial.name) <= 80 for trial in trials)
+
+
+def test_the_number_has_as_many_digits_as_it_takes(cfg: Any) -> None:
+    trials = konfig.expand(cfg, [konfig.axis("seed", range(10_001))])
+    assert trials[0].name == "00000-seed=0"
+    assert trials[-1].name == "10000-seed=10000"
+    assert [trial.name for trial in trials] == sorted(trial.name for trial in trials)
+
+
+def test_identities_do_not_depend_on_position_order_or_process(cfg: Any) -> None:
+    one = expand(cfg, "seed=[1, 2]", "rate=[0.5]")
+    other = expand(cfg, "rate=[0.5, 0.6]", "seed=[7, 2]")
+    assert one[1].fingerprint == other[1].fingerprint
+    assert [trial.fingerprint for trial in one] == [
+        trial.fingerprint for trial in expand(cfg, "seed=[1, 2]", "rate=[0.5]")
+    ]
+    assert expand(cfg, "seed=[1]")[0].fingerprint == "f320f3f1a11370a1"
+
+
+@pytest.mark.process
+def test_identities_are_the_same_in_another_process() -> None:
+    code = (
+        "from kauldron_core import konfig\n"
+        "cfg = konfig.ConfigDict({'x': None})\n"
+        "print([t.fingerprint for t in konfig.expand(cfg, [konfig.axis('x', [{'a', 'b', 'c'}, {'k': (1, 2.0)}])])])\n"
+    )
+    runs = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(2)]
+    assert runs[0].stdout == runs[1].stdout
+
+
+def test_values_of_other_types_are_other_identities() -> None:
+    cfg = konfig.ConfigDict({"x": None})
+    values = [
+        1,
+        1.0,
+        True,
+        "1",
+        b"1",
+        (1,),
+        [1],
+        {1},
+        {"a": 1},
+        None,
+        0.0,
+        -0.0,
+        float("nan"),
+        optax.sgd(1),
+        optax.sgd(1.0),
+    ]
+    assert len({trial.fingerprint for trial in konfig.expand(cfg, [konfig.axis("x", values)])}) == len(values)
+
+
+def test_the_same_trial_twice_is_refused(cfg: Any) -> None:
+    with pytest.raises(ConfigError, match="trials 0 and 2 of the sweep are the same"):
+        expand(cfg, "rate=[1, 2, 1.0]")
+    with pytest.raises(ConfigError, match="trials 0 and 1 of the sweep are the same"):
+        konfig.expand(cfg, konfig.listed([{"seed": 1, "rate": 0.5}, {"rate": 0.5, "seed": 1}]))
+
+
+def test_random_points_may_repeat_and_stay_apart(cfg: Any) -> None:
+    trials = expand(cfg, "seed=randint(0, 2)", num_samples=6)
+    assert len({trial.fingerprint for trial in trials}) == 6
+    assert [trial.fingerprint for trial in trials[:3]] == [
+        trial.fingerprint for trial in expand(cfg, "seed=randint(0, 2)", num_samples=3)
+    ]
+
+
+def test_more_samples_keep_the_trials_that_were_there(cfg: Any) -> None:
+    few = expand(cfg, "rate=uniform(0, 1)", num_samples=3)
+    many = expand(cfg, "rate=uniform(0, 1)", num_samples=9)
+    assert [trial.fingerprint for trial in few] == [trial.fingerprint for trial in many[:3]]
+    assert [trial.name for trial in few] == [trial.name for trial in many[:3]]
+
+
+def test_values_are_checked_and_fitted(cfg: Any) -> None:
+    (trial,) = konfig.expand(cfg, [konfig.axis("rate", [1])])
+    assert type(trial.overrides[0][1]) is float
+    with pytest.raises(ConfigError, match=r"--sweep\.seed: expected int, got the text 'x'"):
+        konfig.expand(cfg, [konfig.axis("seed", [1, "x"])])
+    with pytest.raises(ConfigError, match="got a function"):
+        konfig.expand(cfg, [konfig.axis("optimizer", [lambda: 1])])
+
+
+def test_what_holds_another_comes_first(cfg: Any) -> None:
+    point = {"optimizer.momentum": 0.9, "seed": 1, "optimizer": optax.sgd(0.1)}
+    (trial,) = konfig.expand(cfg, konfig.listed([point]))
+    assert trial.config(cfg).optimizer == optax.sgd(0.1, momentum=0.9)
+
+
+def test_trial_configs_share_nothing(cfg: Any) -> None:
+    value = optax.sgd(0.1)
+    trials = konfig.expand(cfg, [konfig.axis("optimizer", [value]), konfig.axis("optimizer.momentum", [0.8, 0.9])])
+    first, second = (trial.config(cfg) for trial in trials)
+    assert (first.optimizer.momentum, second.optimizer.momentum) == (0.8, 0.9)
+    first.optimizer.momentum = 0.5
+    assert second.optimizer.momentum == 0.9
+    assert "momentum" not in value
+    assert cfg.optimizer == optax.adam(learning_rate=1e-3)
+
+
+def test_configs_change_one_copy_in_place(cfg: Any) -> None:
+    trials = expand(cfg, "seed=[1, 2]", "optimizer=[optax.sgd(0.1), optax.adam(0.2)]", "layers=[[3]]")
+    before = konfig.to_json(cfg)
+    texts = [konfig.to_json(trial_cfg) for _, trial_cfg in konfig.configs(cfg, trials)]
+    assert texts == [konfig.to_json(trial.config(cfg)) for trial in trials]
+    assert konfig.to_json(cfg) == before
+
+
+def test_references_follow_in_each_trial(cfg: Any) -> None:
+    trials = expand(cfg, "seed=[1, 2]")
+    assert [trial.config(cfg).steps for trial in trials] == [10, 20]
+    text = konfig.to_json(trials[0].config(cfg))
+    assert "__ref__" in text
+
+
+def test_a_point_that_reaches_into_an_excluded_field_needs_a_reference() -> None:
+    class Target:
+        __konfig_resolve_exclude_fields__ = ("aux",)
+
+        def __init__(self, x=0, aux=None) -> None:
+            self.x = x
+
+    module = sys.modules[__name__]
+    module.Target = Target  # pyright: ignore[reportAttributeAccessIssue]
+    cfg = konfig.ConfigDict({"__qualname__": f"{__name__}:Target", "aux": {"used": 1, "idle": 1}})
+    cfg.x = cfg.ref.aux.used
+    assert [trial.config(cfg).x for trial in konfig.expand(cfg, [konfig.axis("aux.used", [2, 3])])] == [2, 3]
+    with pytest.raises(ConfigError, match=r"--sweep\.aux\.idle: .*nothing reads"):
+        konfig.expand(cfg, [konfig.axis("aux.idle", [2, 3])])
+
+
+@hypothesis.given(st.text())
+def test_any_text_is_a_safe_part_of_a_name(text: str) -> None:
+    assert re.fullmatch(r"[A-Za-z0-9._+=-]{1,20}", safe(text))
+    assert not safe(text).startswith(".")
+
+
+@hypothesis.given(st.lists(st.lists(st.integers(-3, 3), min_size=1, max_size=3, unique=True), min_size=1, max_size=3))
+def test_expanding_leaves_the_config_as_it_was(axes: list[list[int]]) -> None:
+    cfg = konfig.ConfigDict({f"x{index}": 0 for index in range(len(axes))})
+    cfg.y = cfg.ref.x0
+    before = copy.deepcopy(cfg)
+    trials = konfig.expand(cfg, [konfig.axis(f"x{index}", values) for index, values in enumerate(axes)])
+    assert cfg == before
+    for trial in trials:
+        trial_cfg = trial.config(cfg)
+        assert all(trial_cfg[path] == value for path, value in trial.overrides)
+        assert trial_cfg.y == trial_cfg.x0
