@@ -67,6 +67,8 @@ def prepare_driver(address: str) -> None:
         )
     os.environ["RAY_AUTH_MODE"] = "token"
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    # By default Ray's workers are niced by 15, and whatever else this machine does would starve training.
+    os.environ.setdefault("RAY_worker_niceness", "0")
 
 
 def is_ray_connected() -> bool:

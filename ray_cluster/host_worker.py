@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-import sys
+import os
 import threading
 import time
 import traceback
@@ -49,14 +49,14 @@ class HostWorker:
 
         return {**facts, "warm_s": time.monotonic() - started_at, "ready_at": time.time()}
 
-    def start(self, trial_dir: str) -> None:
+    def start(self, trial_dir: str | os.PathLike[str]) -> None:
         """Begins a trial, or goes on with it from its newest checkpoint.
 
         Raises:
           RunFailed: If the trial before has not ended.
         """
         if self._thread is not None and self._thread.is_alive():
-            raise RunFailed(f"{trial_dir}: this worker still runs another trial")
+            raise RunFailed(f"{os.fspath(trial_dir)}: this worker still runs another trial")
         self._stop = threading.Event()
         self._records = []
         self._is_ended = False
@@ -79,7 +79,7 @@ class HostWorker:
         """Asks the trial to save and end; its last record is then `done` with status `preempted`."""
         self._stop.set()
 
-    def _run(self, trial_dir: str, stop: threading.Event) -> None:
+    def _run(self, trial_dir: str | os.PathLike[str], stop: threading.Event) -> None:
         trial = rundir.TrialDir(trial_dir)
         with trial_logs.redirected_output(trial.logs):
             ending = self._train(trial, stop)
@@ -103,7 +103,8 @@ class HostWorker:
         # Whatever a trial raises is its result; it must end neither this process nor the others' trials.
         except BaseException as error:
             ending = _raised(error, is_setup=not is_loaded)
-            traceback.print_exception(error, file=sys.stderr)
+            # Past Python's own stream, which somebody may have replaced.
+            os.write(2, "".join(traceback.format_exception(error)).encode())
         return ending
 
     def _put(self, record: Record) -> None:

@@ -55,13 +55,18 @@ class Supervisor(tune.Trainable):
     that fails for good is a report like any other: Tune's own retries are left for lost supervisors.
     """
 
+    @classmethod
+    def default_resource_request(cls, config: dict[str, Any]) -> tune.PlacementGroupFactory:
+        """Returns what a trial needs: nothing worth reserving for the supervisor, and one bundle for its child."""
+        return tune.PlacementGroupFactory([{}, dict(config["trial"]["resources"])])
+
     def setup(  # pyright: ignore[reportIncompatibleMethodOverride]  (`tune.with_parameters` gives the settings)
         self, config: dict[str, Any], *, settings: Mapping[str, SupervisorSettings]
     ) -> None:
         """Makes the first child and begins the trial; does not wait for either.
 
         Args:
-          config: `trial`, with its `name` and its `kind`, the entry of `settings` that fits its resources.
+          config: `trial`, with its `name`, its `resources`, and its `kind`: the entry of `settings` that fits them.
           settings: By kind. Tune reuses a supervisor only for trials with equal resources, so its kind never changes.
         """
         self._settings = settings[config["trial"]["kind"]]
@@ -164,7 +169,7 @@ class Supervisor(tune.Trainable):
         if ready:
             self._worker = ray.get(ready[0])
             ray.get(self._child.start.remote(str(self._trial.path)))
-            self._is_started = True
+            self._is_started = self._has_news = True
 
     def _ask_to_stop(self) -> None:
         if not self._is_started:

@@ -14,6 +14,7 @@ from ray_cluster.board import StatusBoard
 from ray_cluster.supervisor import Supervisor, SupervisorSettings
 
 _NAME = "sweep"
+_WORKER_FACTS = ("node", "pid", "platform")
 _MAX_SETUP_ERRORS = 3
 """Trials that may fail before their first step with the same error, until the rest is not even tried."""
 
@@ -41,14 +42,12 @@ def run_trials(
     """
     # Its progress is ours to show, and a failed trial is told by the board.
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
+    trials = [{"name": name, "kind": kind, "resources": settings[kind].resources} for name, kind in kinds.items()]
     watcher = Watcher(board, on_broken_setup)
     max_failures = max(setting.max_failures for setting in settings.values())
     tuner = tune.Tuner(
-        tune.with_resources(
-            tune.with_parameters(Supervisor, settings=dict(settings)),
-            lambda config: _placement(settings[config["trial"]["kind"]].resources),
-        ),
-        param_space={"trial": tune.grid_search([{"name": name, "kind": kind} for name, kind in kinds.items()])},
+        tune.with_parameters(Supervisor, settings=dict(settings)),
+        param_space={"trial": tune.grid_search(trials)},
         tune_config=tune.TuneConfig(
             reuse_actors=True,
             max_concurrent_trials=max_concurrent,
@@ -83,6 +82,7 @@ class Watcher(tune.Callback):
         self._on_broken_setup = on_broken_setup
         self._setup_errors: dict[str, set[str]] = {}
         self._running: set[str] = set()
+        self._written: dict[str, Any] = {}
         self.first_ready_at: float | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -97,23 +97,27 @@ class Watcher(tune.Callback):
         self._running.add(_name(trial))
 
     def on_trial_result(self, iteration: int, trials: Sequence[Any], trial: Any, result: dict[str, Any], **info: Any):
-        name, status = _name(trial), result["status"]
-        worker = result["worker"]
+        name, worker = _name(trial), result["worker"]
         if self.first_ready_at is None and worker:
             self.first_ready_at = worker["ready_at"]
-        if result.get("last_error"):
+        if result["last_error"]:
             self._board.show_error(name, result["last_error"])
-        if result.get("setup_error") and result["done"]:
+        if result["setup_error"] and result["done"]:
             self._count_setup_error(name, result["setup_error"])
-        if status != "untouched":
-            # What a trial has got over is no error of it.
-            kind = "error" if status == "failed" else "last_error"
-            fields = {
-                kind: result["last_error"],
-                "reason": result.get("reason"),
-                "num_failures": result["num_failures"],
-            }
-            self._board.set(name, status, step=result["step"], **{key: value for key, value in fields.items() if value})
+        if result["status"] != "untouched":
+            self._write_status(name, result)
+
+    def _write_status(self, name: str, result: dict[str, Any]) -> None:
+        """Writes the status file when there is more to say than a higher step: a report comes every second."""
+        # What a trial has got over is no error of it.
+        kind = "error" if result["status"] == "failed" else "last_error"
+        worker = {key: value for key, value in result["worker"].items() if key in _WORKER_FACTS}
+        facts = {kind: result["last_error"], "worker": worker, "reason": result.get("reason")}
+        fields = {"num_failures": result["num_failures"], **facts}
+        fields = {key: value for key, value in fields.items() if value}
+        if self._written.get(name) != (result["status"], fields):
+            self._written[name] = (result["status"], fields)
+            self._board.set(name, result["status"], step=result["step"], **fields)
 
     def _count_setup_error(self, name: str, error: str) -> None:
         trials = self._setup_errors.setdefault(error, set())
@@ -151,11 +155,6 @@ class _StopWhenIdle(tune.Stopper):
 
     def stop_all(self) -> bool:
         return self._is_stopping() and self._watcher.is_idle()
-
-
-def _placement(resources: Mapping[str, float]) -> tune.PlacementGroupFactory:
-    # The supervisor needs nothing worth reserving; the child owns the bundle.
-    return tune.PlacementGroupFactory([{}, dict(resources)])
 
 
 def _name(trial: Any) -> str:

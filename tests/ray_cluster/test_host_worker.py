@@ -37,7 +37,7 @@ def _wait(worker: HostWorker) -> list[dict]:
 def test_one_process_runs_trial_after_trial(run, worker):
     for index in range(2):
         trial = _add(run, index)
-        worker.start(str(trial.path))
+        worker.start(trial)
         records = _wait(worker)
         assert records[-1] == {"kind": "done", "step": tiny.NUM_STEPS, "status": "done", "reason": ""}
         assert [record["step"] for record in records if record["kind"] == "saved"] == tiny.STEPS
@@ -47,30 +47,30 @@ def test_one_process_runs_trial_after_trial(run, worker):
 
 def test_a_stopped_trial_saves_and_goes_on_from_there(run, worker):
     trial = _add(run, 0, slow_s=0.05)
-    worker.start(str(trial.path))
+    worker.start(trial)
     while not any(record["kind"] == "saved" for record in worker.poll(10, at_once=True)):
         pass
     worker.stop()
     ending = _wait(worker)[-1]
     assert ending["status"] == "preempted"
     assert tiny.SAVE_EVERY <= ending["step"] < tiny.NUM_STEPS
-    worker.start(str(trial.path))
+    worker.start(trial)
     assert _wait(worker)[-1]["status"] == "done"
     steps = [event["step"] for event in rundir.read_events(trial.events) if event["kind"] == "metrics"]
     assert steps == sorted(set(steps))
 
 
 def test_only_one_trial_at_a_time(run, worker):
-    worker.start(str(_add(run, 0, slow_s=0.05)))
+    worker.start(_add(run, 0, slow_s=0.05))
     with pytest.raises(RunFailed, match="still runs another trial"):
-        worker.start(str(_add(run, 1)))
+        worker.start(_add(run, 1))
     worker.stop()
     _wait(worker)
 
 
 def test_what_a_trial_raises_is_a_record_and_stands_in_its_log(run, worker):
     trial = _add(run, 0, loader=tiny.load_nothing)
-    worker.start(str(trial.path))
+    worker.start(trial)
     ending = _wait(worker)[-1]
     assert ending["kind"] == "raised"
     assert ending["error"].startswith("OSError: the disk with the data is not mounted")
@@ -79,7 +79,7 @@ def test_what_a_trial_raises_is_a_record_and_stands_in_its_log(run, worker):
 
 
 def test_a_diverged_trial_ends_as_such(run, worker):
-    worker.start(str(_add(run, 0, loader=tiny.load_nan)))
+    worker.start(_add(run, 0, loader=tiny.load_nan))
     assert _wait(worker)[-1]["status"] == "diverged"
 
 
@@ -87,7 +87,7 @@ def test_a_config_that_may_not_be_built_is_a_mistake_and_starts_nothing(run, wor
     config = tiny.config()
     config.aux = kd.konfig.ConfigDict({"__qualname__": "subprocess:run", "0": "true"})
     trial = run.trial("0000").create(kd.konfig.to_json(config))
-    worker.start(str(trial.path))
+    worker.start(trial)
     ending = _wait(worker)[-1]
     assert ending["is_mistake"] and ending["is_setup"]
     assert "subprocess" in ending["error"]

@@ -75,12 +75,17 @@ def node(name: str, **arguments: Any) -> Any:
     return konfig.ConfigDict({"__qualname__": name if ":" in name else f"kauldron_core.kd:{name}", **arguments})
 
 
-def trial(index: int, **options: Any) -> PlannedTrial:
+def trial(index: int, *, resources: Any = None, **options: Any) -> PlannedTrial:
     """Returns a trial of `config(**options)`."""
     overrides = tuple((key, value) for key, value in options.items() if not callable(value))
     text = konfig.to_json(config(**{"seed": index, **options}), indent=1)
     return PlannedTrial(
-        name=f"{index:04d}", index=index, fingerprint=f"point-{index}", config_json=text, overrides=overrides
+        name=f"{index:04d}",
+        index=index,
+        fingerprint=f"point-{index}",
+        config_json=text,
+        overrides=overrides,
+        resources=resources,
     )
 
 

@@ -1,0 +1,113 @@
+"""Trials that go wrong and processes that are really killed: no trial is lost, none hurts another."""
+
+import logging
+import os
+import signal
+import threading
+import time
+
+import jax
+import numpy as np
+import psutil
+import pytest
+
+import ray_cluster
+from kauldron_core import kd, rundir
+from tests.ray_cluster import tiny
+from tests.ray_cluster.conftest import actor_processes
+
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("ray_session", "no_leaks")]
+
+
+class Killer(threading.Thread):
+    """Kills one process with SIGKILL as soon as there is reason to."""
+
+    def __init__(self, find_pid):
+        super().__init__(daemon=True)
+        self._find_pid = find_pid
+        self.killed: int | None = None
+        self.start()
+
+    def run(self):
+        deadline = time.monotonic() + 90
+        while self.killed is None and time.monotonic() < deadline:
+            pid = self._find_pid()
+            if pid is None:
+                time.sleep(0.05)
+            else:
+                os.kill(pid, signal.SIGKILL)
+                self.killed = pid
+
+
+def _state(run: rundir.RunDir, name: str):
+    _, state = kd.load_run(run.trial(name), step=tiny.NUM_STEPS)
+    return jax.tree.map(np.asarray, state.params)
+
+
+def _named(name: str) -> list[psutil.Process]:
+    return [process for process in actor_processes() if process.cmdline()[0].startswith(f"ray::{name}")]
+
+
+def test_s06_a_killed_worker_and_a_killed_evaluator_cost_nothing(tmp_path):
+    """Both trials are the same; the worker of one is killed after its first checkpoint, and the evaluator too."""
+    run = rundir.RunDir(tmp_path / "run")
+    plan = tiny.plan(run.path, tiny.trial(0, seed=7, slow_s=0.1), tiny.trial(1, seed=7, slow_s=0.1))
+
+    def worker_after_a_checkpoint():
+        is_saved = (run.trial("0000").checkpoints / f"ckpt_{tiny.SAVE_EVERY}").exists()
+        return rundir.read_status(run.trial("0000")).get("worker", {}).get("pid") if is_saved else None
+
+    def evaluator_after_its_first_result():
+        found = _named("EvaluatorWorker")
+        return found[0].pid if found and rundir.list_eval_results(run.trial("0001")) else None
+
+    killers = [Killer(worker_after_a_checkpoint), Killer(evaluator_after_its_first_result)]
+    results = ray_cluster.run(plan)
+    assert all(killer.killed for killer in killers)
+    assert results.ok, results
+    assert [row.num_evaluations for row in results.rows] == [len(tiny.STEPS)] * 2
+    statuses = [rundir.read_status(run.trial(name)) for name in ("0000", "0001")]
+    assert statuses[0]["num_failures"] == 1 and "num_failures" not in statuses[1]
+    assert statuses[0]["worker"]["pid"] != killers[0].killed
+    attempts = {segment.attempt for segment in rundir.list_segments(run.trial("0000").events)}
+    assert attempts == {1, 2}
+    jax.tree.map(np.testing.assert_array_equal, _state(run, "0000"), _state(run, "0001"))
+
+
+def test_a_killed_supervisor_is_replaced(tmp_path):
+    run = rundir.RunDir(tmp_path / "run")
+    plan = tiny.plan(run.path, tiny.trial(0, slow_s=0.1), pools=())
+
+    def supervisor_after_a_checkpoint():
+        is_saved = (run.trial("0000").checkpoints / f"ckpt_{tiny.SAVE_EVERY}").exists()
+        return _named("Supervisor")[0].pid if is_saved else None
+
+    killer = Killer(supervisor_after_a_checkpoint)
+    results = ray_cluster.run(plan)
+    assert killer.killed
+    assert [row.status for row in results.rows] == ["done"]
+    steps = [event["step"] for event in rundir.read_events(run.trial("0000").events) if event["kind"] == "metrics"]
+    assert steps == sorted(set(steps))
+
+
+def test_s02_s08_failing_and_diverging_trials_hurt_no_other(tmp_path, caplog):
+    caplog.set_level(logging.WARNING)
+    run = rundir.RunDir(tmp_path / "run")
+    plan = tiny.plan(
+        run.path,
+        tiny.trial(0, loader=tiny.load_nothing),
+        tiny.trial(1, loader=tiny.load_nan),
+        tiny.trial(2),
+        max_failures=2,
+    )
+    results = ray_cluster.run(plan)
+    assert [row.status for row in results.rows] == ["failed", "diverged", "done"]
+    assert not results.ok and results.rows[1].is_ok
+    failed = rundir.read_status(run.trial("0000"))
+    assert failed["error"].startswith("OSError: the disk with the data is not mounted")
+    assert failed["num_failures"] == 2
+    assert "xent" in rundir.read_status(run.trial("0001"))["reason"]
+    # Shown when it happened, with what tells the trial from the others, and once.
+    shown = [record.getMessage() for record in caplog.records if "not mounted" in record.getMessage()]
+    assert len(shown) == 1 and shown[0].startswith("trial 0000 (")
+    assert "Traceback" in (run.trial("0000").logs / "stderr.log").read_text()
