@@ -9,6 +9,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
+import ml_collections
+
 from kauldron_core.errors import ConfigError, closest, listing, unknown_name
 from kauldron_core.konfig.axes import Listed, listed
 from kauldron_core.konfig.config_dict import ConfigDict
@@ -86,6 +88,8 @@ def split_arguments(path: str) -> tuple[str, dict[str, str]]:
     """Returns the file and the argument texts of `FILE.py:name=text,other=text`."""
     head, ending, tail = path.partition(".py:")
     if not ending:
+        if ".json:" in path:
+            raise ConfigError(refusal(path, "a JSON file takes no arguments", write=path.partition(":")[0]))
         return path, {}
     texts: dict[str, str] = {}
     for item in split_items(tail) if tail.strip() else []:
@@ -119,7 +123,10 @@ def _missing(file: Path, name: str) -> str:
     if file.is_dir():
         near = sorted(str(entry) for entry in file.glob("*.py"))
         return refusal(name, "this is a folder, not a config file", available=near)
-    if file.suffix == "" and (module := Path(*name.split("."))).with_suffix(".py").is_file():
+    if (
+        all(part.isidentifier() for part in name.split("."))
+        and (module := Path(*name.split("."))).with_suffix(".py").is_file()
+    ):
         return refusal(name, "a config is given as a file", write=str(module.with_suffix(".py")))
     folder = file.parent if file.parent.is_dir() else Path()
     near = sorted(str(entry) for entry in folder.iterdir() if entry.suffix in (".py", ".json"))
@@ -135,7 +142,7 @@ def _get_config(module: ModuleType, texts: Mapping[str, str], file: Path) -> Any
         raise ConfigError(f"{file}: a config file defines get_config().{hint} Available: {listing(functions)}.")
     arguments = _arguments(get_config, texts, module)
     config = call_user(lambda: get_config(**arguments), file, "get_config")
-    if isinstance(config, Mapping) and not isinstance(config, ConfigDict):
+    if isinstance(config, (Mapping, ml_collections.ConfigDict)) and not isinstance(config, ConfigDict):
         config = ConfigDict(cast("Mapping[Any, Any]", config))
     if not isinstance(config, ConfigDict):
         kind = type(config).__name__
@@ -147,17 +154,17 @@ def _get_config(module: ModuleType, texts: Mapping[str, str], file: Path) -> Any
 
 def _arguments(function: Callable[..., Any], texts: Mapping[str, str], module: ModuleType) -> dict[str, Any]:
     """Returns the values of argument texts, by annotation or default."""
-    known = parameters_of(function).by_name
+    known = parameters_of(function)
     names = Names.of({}, aliases_of(module))
     values: dict[str, Any] = {}
     for name, text in texts.items():
         at = f"--args.{name}"
-        if name not in known:
-            raise ConfigError(unknown_name("argument of get_config", name, known, at=at))
-        parameter = known[name]
-        current = None if parameter.default is inspect.Parameter.empty else parameter.default
+        if name not in known.by_name and not known.takes_any:
+            raise ConfigError(unknown_name("argument of get_config", name, known.by_name, at=at))
+        parameter = known.at(name)
+        current = None if parameter.is_required else parameter.default
         values[name] = read_value(text, Slot(at, current, parameter.annotation, parameter.default), names)
-    missing = [name for name, known_one in known.items() if known_one.is_required and name not in values]
+    missing = [name for name, one in known.by_name.items() if one.is_required and name not in values]
     if missing:
         raise ConfigError(
             refusal(f"--args.{missing[0]}", "get_config needs this argument", write=f"--args.{missing[0]}=VALUE")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
+from kauldron_core.errors import ConfigError
 from kauldron_core.konfig.user_code import call_user
 
 _PREFIX = "kdr_config_"
@@ -51,7 +52,10 @@ def import_file(file: Path, *, root: Path | None = None) -> ImportedFile:
     if name is not None:
         return ImportedFile(call_user(lambda: importlib.import_module(name), file), file, is_copied=False)
     stable = stable_name(file)
-    return ImportedFile(call_user(lambda: _import_as(stable, file), file), file, is_copied=True)
+    try:
+        return ImportedFile(call_user(lambda: _import_as(stable, file), file), file, is_copied=True)
+    except ConfigError as error:
+        raise _with_hint(error, file) from error.__cause__
 
 
 def dotted_name(file: Path, root: Path) -> str | None:
@@ -85,6 +89,16 @@ def add_code_folder(folder: str | Path) -> None:
     if text not in sys.path:
         sys.path.append(text)
         importlib.invalidate_caches()
+
+
+def _with_hint(error: ConfigError, file: Path) -> ConfigError:
+    """Returns the error with what to do when the file imports one that lies beside it."""
+    cause = error.__cause__
+    name = (cause.name or "").partition(".")[0] if isinstance(cause, ModuleNotFoundError) else ""
+    if not name or not ((file.parent / f"{name}.py").is_file() or (file.parent / name).is_dir()):
+        return error
+    hint = f"The file lies outside of the working directory and is copied alone; start in {file.parent} instead."
+    return ConfigError(f"{error}. {hint}")
 
 
 def _import_as(name: str, file: Path) -> ModuleType:
