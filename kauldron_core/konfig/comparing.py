@@ -67,5 +67,5 @@ def _is_same(old: Any, new: Any) -> bool:
 def fingerprint(cfg: Any) -> str:
     """Returns a text that is equal for configs that describe the same: references read, the order of keys ignored."""
     body = encode(cfg, references=False, sort=True)
-    text = json.dumps(body, sort_keys=True, separators=(",", ":"))
+    text = json.dumps(body, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -145,7 +145,10 @@ class ConfigDict(ml_collections.ConfigDict):
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "ref" or (name.startswith("_") and name in vars(self)):
             raise ConfigError(f"{name!r} cannot be an attribute of a config; write cfg[{name!r}] if it is a field")
-        self[name] = value
+        try:
+            self[name] = value
+        except KeyError as error:
+            raise AttributeError(error.args[0]) from None
 
     def __setitem__(self, key: Any, value: Any) -> None:
         if type(key) is int:
@@ -160,8 +163,17 @@ class ConfigDict(ml_collections.ConfigDict):
             old.value = casting.cast(value, old, self._konfig_at(key)) if self._type_safe else value
             return
         if old is not None and value is not None and self._type_safe:
-            value = casting.cast(value, old, self._konfig_at(key))
+            value = casting.cast(value, self._current(key, old), self._konfig_at(key))
         fields[key] = value
+
+    def _current(self, key: Any, old: Any) -> Any:
+        """Returns what a field reads as, for its type; None where that cannot be said."""
+        if type(old) not in LAZY:
+            return old
+        try:
+            return Evaluation().read(self, key)
+        except Exception:  # A reference to what is not there (yet), or a function that fails: any value is fine then.
+            return None
 
     def _positional_key(self, key: int) -> Any:
         stored = self.field_key(key)

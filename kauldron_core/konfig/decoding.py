@@ -42,6 +42,15 @@ MAX_MARKED: Final = 5
 """Marked dicts have no more keys than this, so that larger ones need no look."""
 
 
+_PATH_CLASSES: Final = (
+    "etils.epath:Path",
+    "pathlib:Path",
+    "pathlib:PurePath",
+    "pathlib:PurePosixPath",
+    "pathlib:PureWindowsPath",
+)
+
+
 class Marked:
     """Reads one marked dict.
 
@@ -95,7 +104,10 @@ class Marked:
             return self._builder.convert({markers.CONST: value})  # Refused when it is resolved, not when it is read.
 
     def _read__path(self, value: str) -> pathlib.PurePath:
-        return pathlib.Path(value)
+        name = self._source.get("class", "pathlib:Path")
+        if name not in _PATH_CLASSES:
+            raise ConfigError(unknown_name("class of paths", str(name), _PATH_CLASSES, at=self._builder.place()))
+        return find_target(name, trusted=True)(value)
 
     def _read__dtype(self, value: str) -> Any:
         return _numpy_dtype(value)

@@ -10,8 +10,9 @@ from kauldron_core.konfig import copying
 from kauldron_core.konfig.config_dict import ConfigDict
 from kauldron_core.konfig.evaluate import fields
 from kauldron_core.konfig.markers import QUALNAME
+from kauldron_core.konfig.targets import find_loaded
 
-_defaults: dict[str, ConfigDict] = {}
+_defaults: list[ConfigDict] = []
 
 
 def register_default_values(default_values: ConfigDict) -> None:
@@ -22,12 +23,12 @@ def register_default_values(default_values: ConfigDict) -> None:
     """
     if not isinstance(default_values, ConfigDict) or QUALNAME not in default_values:
         raise ConfigError("register_default_values takes a call made inside `konfig.imports()`")
-    _defaults[default_values[QUALNAME]] = copy.deepcopy(default_values)
+    _defaults.insert(0, copy.deepcopy(default_values))
 
 
 def fill(node: ConfigDict) -> ConfigDict:
     """Adds the default fields of its target to a new call; dicts are merged, values that were given stay."""
-    registered = _defaults.get(node[QUALNAME])
+    registered = _registered(node[QUALNAME])
     if registered is not None:
         given = dict(fields(node))
         defaults = copy.deepcopy(registered)
@@ -38,6 +39,17 @@ def fill(node: ConfigDict) -> ConfigDict:
                 _merge_under(given[key], value)
         _keep_origin(defaults, node)
     return node
+
+
+def _registered(name: str) -> ConfigDict | None:
+    """Returns the defaults of a target, however its name is spelled (`kd:train.Trainer` is `train:Trainer`)."""
+    for defaults in _defaults:
+        if defaults[QUALNAME] == name:
+            return defaults
+        target = find_loaded(name)
+        if target is not None and find_loaded(defaults[QUALNAME]) is target:
+            return defaults
+    return None
 
 
 def _merge_under(given: Any, default: ConfigDict) -> None:

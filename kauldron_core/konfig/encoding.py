@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import enum
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import ml_collections
@@ -21,6 +21,7 @@ from kauldron_core.konfig.references import OpRef, PathRef, Placeholder, describ
 
 _PLAIN: Final = frozenset({type(None), bool, int, float, str})
 _MAX_PROBLEMS: Final = 20
+_AFTER_RAW: Final = "__raw__>"
 
 
 class Unsavable(Exception):
@@ -101,16 +102,24 @@ class Encoder:
             return self._again(place)
         out: dict[str, Any] = {}
         self._written[place] = out
-        if not self._references:
+        is_open = not self._references
+        if is_open:
             self._open.add(place)
         own = fields(node)
-        for key, value in own.items() if not self._sort else sorted(own.items(), key=_sort_key):
-            if type(value) not in _PLAIN:
+        is_quick = self._strict
+        node_class = type(node)
+        for key in own if not self._sort else _sorted(own):
+            value = own[key]
+            kind = type(value)
+            if kind is node_class and is_quick:
+                value = self._node(value)
+            elif kind not in _PLAIN:
                 value = self._entry(key, value, node)
-            if type(key) is not str or key.startswith(markers.RAW):
+            if type(key) is not str or markers.RAW <= key < _AFTER_RAW:  # That is: it starts with RAW.
                 key = self._key(key)
             out[key] = value
-        self._open.discard(place)
+        if is_open:
+            self._open.discard(place)
         return out
 
     def _entry(self, key: Any, value: Any, node: ml_collections.ConfigDict | None = None) -> Any:
@@ -213,7 +222,7 @@ class Encoder:
         if isinstance(value, enum.Enum):
             return {markers.ENUM: enum_name(value)}
         if isinstance(value, pathlib.PurePath):
-            return {markers.PATH: str(value)} if self._references else str(value)
+            return _path(value) if self._references else str(value)
         if decoding.is_number_of_numpy(value):
             return _numpy(value)
         if isinstance(value, Mapping):
@@ -221,6 +230,11 @@ class Encoder:
                 key if isinstance(key, str) else raw_key(key): self._entry(key, item)
                 for key, item in value.items()  # pyright: ignore[reportUnknownVariableType]
             }
+        if getattr(type(value), "__konfig_value__", None) is not None:
+            return value.__konfig_value__()
+        name = importable_name(value) if callable(value) else None
+        if name is not None:
+            return {markers.CONST: name}
         if callable(value):
             raise Unsavable(f"{value!r} is a lambda or a local function; name a function of a module")
         raise Unsavable(f"an object of type {type(value).__module__}.{type(value).__qualname__} cannot be written")
@@ -258,6 +272,15 @@ def enum_name(member: enum.Enum) -> str:
     return f"{name}.{member.name}"
 
 
+def _path(value: pathlib.PurePath) -> dict[str, Any]:
+    out: dict[str, Any] = {markers.PATH: str(value)}
+    if type(value).__module__.startswith("etils."):
+        out["class"] = "etils.epath:Path"
+    elif not isinstance(value, pathlib.Path):
+        out["class"] = f"pathlib:{type(value).__name__}"
+    return out
+
+
 def _numpy(value: Any) -> Any:
     if hasattr(value, "newbyteorder") and hasattr(value, "itemsize") and not hasattr(value, "item"):
         return {markers.DTYPE: value.name}
@@ -269,5 +292,8 @@ def _numpy(value: Any) -> Any:
     return {markers.SCALAR: [value.dtype.name, number]}
 
 
-def _sort_key(item: tuple[Any, Any]) -> tuple[str, str]:
-    return type(item[0]).__name__, str(item[0])
+def _sorted(keys: Iterable[Any]) -> list[Any]:
+    try:
+        return sorted(keys)
+    except TypeError:  # Keys of several types.
+        return sorted(keys, key=lambda key: (type(key).__name__, str(key)))

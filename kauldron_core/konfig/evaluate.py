@@ -52,7 +52,7 @@ class Evaluation:
         """Returns what a value stands for: itself, unless it is a reference or a placeholder."""
         if type(value) is Placeholder:
             if value.value is None and value.required:
-                raise RequiredValueMissing(f"a required {value.type.__name__} has no value yet")
+                raise RequiredValueMissing(f"a required {value.type_name} has no value yet")
             return value.value
         if type(value) is PathRef:
             return self._follow(value)
@@ -113,7 +113,7 @@ class Evaluation:
         op = ref.konfig_op
         if op == "call":
             return self._call(ref)
-        args = [self.value(arg) for arg in ref.konfig_args]
+        args = [self._operand(arg) for arg in ref.konfig_args]
         if op == "get":
             return self._step(args[0], args[1], ref)
         if op in operations.EQUALITIES:
@@ -123,9 +123,15 @@ class Evaluation:
         return operations.OPERATIONS[op](*args)
 
     def _call(self, ref: OpRef) -> Any:
-        function, *args = (self.value(arg) for arg in ref.konfig_args)
+        function, *args = (self._operand(arg) for arg in ref.konfig_args)
         function = self._callable(function, tuple(args), ref)
-        return function(*args, **{name: self.value(arg) for name, arg in ref.konfig_kwargs.items()})
+        return function(*args, **{name: self._operand(arg) for name, arg in ref.konfig_kwargs.items()})
+
+    def _operand(self, value: Any) -> Any:
+        """Returns the value of an operand, in lists too."""
+        if type(value) is list or type(value) is tuple:
+            return type(value)(self._operand(item) for item in value)
+        return self.value(value)
 
     def _callable(self, function: Any, args: tuple[Any, ...], ref: OpRef) -> Callable[..., Any]:
         is_trusted = self._is_trusted(ref)

@@ -28,7 +28,7 @@ from kauldron_core.konfig.references import OpRef, PathRef, Placeholder
 MAX_DEPTH: Final = 64
 """Deepest nesting that is read; beyond it, an input is an attack or a mistake."""
 
-_LEAVES = frozenset({type(None), bool, int, float, str, bytes, complex, slice, type(...), PathRef, OpRef, Placeholder})
+_LEAVES = frozenset({type(None), bool, int, float, str, bytes, complex, slice, type(...), PathRef, Placeholder})
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType)
 
 
@@ -83,7 +83,9 @@ class Builder:
         if kind is list or kind is tuple:
             return kind(self._entries(value))
         if kind is set or kind is frozenset:
-            return kind(self._entries(sorted(value, key=repr)))
+            return self._set(value)
+        if kind is OpRef:
+            return self._operation(value)
         return self._other(value)
 
     def _take_over(self, node: Any, source: Any) -> None:
@@ -151,6 +153,23 @@ class Builder:
     def _entries(self, values: Any) -> list[Any]:
         return [self.below(index, value) for index, value in enumerate(values)]
 
+    def _operation(self, value: OpRef) -> OpRef:
+        """Puts the operands into config form; functions stay callable (they are named when they are saved)."""
+        if all(type(arg) in _LEAVES for arg in (*value.konfig_args, *value.konfig_kwargs.values())):
+            return value
+        args = tuple(self._operand(index, arg) for index, arg in enumerate(value.konfig_args))
+        kwargs = {name: self._operand(name, arg) for name, arg in value.konfig_kwargs.items()}
+        return OpRef(value.konfig_op, args, kwargs, trusted=value.konfig_trusted)
+
+    def _operand(self, key: Any, arg: Any) -> Any:
+        return arg if isinstance(arg, (type, *_FUNCTIONS)) else self.below(key, arg)
+
+    def _set(self, value: Any) -> Any:
+        entries = self._entries(sorted(value, key=repr))
+        if any(isinstance(entry, (self._node_class, list)) for entry in entries):
+            raise ConfigError(f"{self.place()}: a set in a config holds plain values only; use a tuple")
+        return type(value)(entries)
+
     def _dict(self, value: Any) -> Any:
         if id(value) in self._made:
             return self._made[id(value)]
@@ -159,8 +178,8 @@ class Builder:
         )
         if is_marked:
             return decoding.Marked(self, value).read()
-        if value.keys() == {ID}:
-            return self._known(value[ID])
+        if ID in value and (len(value) == 1 or self._hashable(value[ID]) in self._shared):
+            return self._known(value[ID])  # Kauldron writes the content again each time.
         node = self._node_class.blank(trusted=self._trusted, origin=self.origin)
         if self._root is None:
             self._root = node
@@ -207,7 +226,7 @@ class Builder:
             return value
         if isinstance(value, ml_collections.FieldReference):
             return self._field_reference(value)
-        if isinstance(value, (ml_collections.ConfigDict, types.MappingProxyType)):
+        if isinstance(value, (dict, ml_collections.ConfigDict, types.MappingProxyType)):
             return self._dict(dict(value.items()))  # pyright: ignore[reportUnknownArgumentType]
         as_config = getattr(type(value), "__konfig_value__", None)
         if as_config is not None:
@@ -218,10 +237,14 @@ class Builder:
             return self._union(value)
         if isinstance(value, (type, *_FUNCTIONS)) or _is_function_like(value):
             return self._constant(value)
-        if isinstance(value, (enum.Enum, pathlib.PurePath)) or decoding.is_number_of_numpy(value):
+        if isinstance(value, (enum.Enum, pathlib.PurePath)):
             return value
-        if type(value).__name__ in ("ImmutableDict", "FrozenDict", "immutabledict", "OrderedDict", "defaultdict"):
-            return self._dict(dict(value))
+        if isinstance(value, str):
+            return str(value)
+        if decoding.is_number_of_numpy(value):
+            return value
+        if isinstance(value, Mapping) and type(value).__name__ in ("FrozenDict", "immutabledict"):
+            return self._dict(dict(value))  # pyright: ignore[reportUnknownArgumentType]
         if hasattr(type(value), "__as_konfig__"):
             return self.convert(value.__as_konfig__())
         raise ResolvedObjectError(
@@ -264,8 +287,8 @@ class Builder:
 
 
 def _is_function_like(value: Any) -> bool:
-    """Jitted and otherwise wrapped functions: objects that carry the name of the function they stand for."""
-    return callable(value) and isinstance(getattr(value, "__wrapped__", None), types.FunctionType)
+    """Jitted and otherwise wrapped functions: objects that are what their name in a module leads to."""
+    return callable(value) and isinstance(getattr(value, "__qualname__", None), str) and bool(importable_name(value))
 
 
 def _described(value: Any) -> str:

@@ -226,12 +226,18 @@ class Placeholder:
         self.required = required
         self.value = value
 
+    @property
+    def type_name(self) -> str:
+        """The type as messages show it."""
+        return getattr(self.type, "__name__", str(self.type))
+
     def __repr__(self) -> str:
         required = ", required=True" if self.required else ""
-        return f"placeholder({self.type.__name__}{required})" if self.value is None else repr(self.value)
+        return f"placeholder({self.type_name}{required})" if self.value is None else repr(self.value)
 
 
 _MAX_SHOWN: Final = 200
+_MAX_SHOWN_DEPTH: Final = 8
 
 LAZY: Final = frozenset({PathRef, OpRef, Placeholder})
 """The types of fields that are not their own value."""
@@ -253,30 +259,32 @@ def is_reference(value: Any) -> bool:
 
 
 def describe(value: Any) -> str:
-    """Returns a reference as the user wrote it (`cfg.ref.a + 1`), cut where it is very long."""
-    text = _described(value)
+    """Returns a reference as the user wrote it (`cfg.ref.a + 1`), cut where it is very long or deep."""
+    text = _described(value, 0)
     return text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 3] + "..."
 
 
-def _described(value: Any) -> str:
+def _described(value: Any, depth: int) -> str:
+    if depth > _MAX_SHOWN_DEPTH:
+        return "..."
     if isinstance(value, PathRef):
         return paths.join("cfg.ref", *value.konfig_parts)
     if not isinstance(value, OpRef):
-        return repr(value)
-    op, args = value.konfig_op, [_operand(arg) for arg in value.konfig_args]
+        return getattr(value, "__qualname__", None) or repr(value)
+    op, args = value.konfig_op, [_operand(arg, depth + 1) for arg in value.konfig_args]
     if op == "get":
         return paths.join(args[0], value.konfig_args[1])
     if op == "call":
-        named = [f"{name}={describe(arg)}" for name, arg in value.konfig_kwargs.items()]
+        named = [f"{name}={_described(arg, depth + 1)}" for name, arg in value.konfig_kwargs.items()]
         return f"{args[0]}({', '.join(args[1:] + named)})"
     if op in SIGNS:
         return f" {SIGNS[op]} ".join(args) if len(args) == 2 else SIGNS[op] + args[0]
     return f"{op}({', '.join(args)})"
 
 
-def _operand(value: Any) -> str:
+def _operand(value: Any, depth: int) -> str:
     is_compound = isinstance(value, OpRef) and value.konfig_op in SIGNS
-    return f"({describe(value)})" if is_compound else describe(value)
+    return f"({_described(value, depth)})" if is_compound else _described(value, depth)
 
 
 def _make_path_ref(node: Node, parts: tuple[Any, ...], trusted: bool) -> PathRef:

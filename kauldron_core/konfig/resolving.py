@@ -183,7 +183,8 @@ class _Resolver:
         arguments: dict[Any, Any] = {}
         for key in self._keys(node):
             below = (*path, shown_key(own, key))
-            arguments[key] = own[key] if key in excluded else self.build(self._field(node, key, below), below)
+            value = self._field(node, key, below)
+            arguments[key] = value if key in excluded else self.build(value, below)
         if QUALNAME not in own:
             return ImmutableDict(arguments) if self._freeze else arguments
         return self._call(node, arguments, path)

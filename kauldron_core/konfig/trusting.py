@@ -114,12 +114,12 @@ def check_callable(found: Any, full: str) -> None:
 def _kind(module: str) -> Kind | None:
     """Returns how far a module is trusted, by its name and the place of its file; None when it is not."""
     parts = module.split(".")
-    for length in range(len(parts), 0, -1):
-        prefix = ".".join(parts[:length])
+    prefixes = [".".join(parts[:length]) for length in range(len(parts), 0, -1)]
+    for prefix in prefixes:
         if prefix in MODULES:
             return MODULES[prefix]
-        if prefix in _packages or prefix in project_trust.listed_packages():
-            return "all"
+    if any(prefix in _packages for prefix in prefixes) or set(prefixes) & set(project_trust.listed_packages()):
+        return "all"
     if parts[0] in OWN_PACKAGES:
         return None
     return "all" if project_trust.is_of_project(module, tuple(_folders)) else None

@@ -8,16 +8,9 @@ import pytest
 
 from kauldron_core import konfig
 from kauldron_core.errors import ConfigError
-from kauldron_core.konfig import trusting
 from tests.kauldron_core.konfig.hostile import HOSTILE, call, const, op, ref
 
 UNTOUCHED = ("antigravity", "runpy", "code", "timeit", "pty")
-
-
-@pytest.fixture(autouse=True)
-def _own_trust(monkeypatch):
-    monkeypatch.setattr(trusting, "_packages", {})
-    monkeypatch.setattr(trusting, "_folders", {})
 
 
 def _with_canary(value, canary):

@@ -1,0 +1,11 @@
+"""What the tests of konfig share: none of them leaves its trust behind."""
+
+import pytest
+
+from kauldron_core.konfig import trusting
+
+
+@pytest.fixture(autouse=True)
+def _own_trust(monkeypatch):
+    monkeypatch.setattr(trusting, "_packages", {})
+    monkeypatch.setattr(trusting, "_folders", {})
