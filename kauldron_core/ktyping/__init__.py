@@ -12,37 +12,15 @@ if TYPE_CHECKING:
     import jax
 
     class Array(jax.Array):
-        """Arrays of any dtype."""
+        """Arrays; a type checker does not tell dtypes apart."""
 
         def __class_getitem__(cls, spec: str) -> type[Any]: ...
 
-    class Float(Array):
-        """Arrays of floats."""
-
-    class Int(Array):
-        """Arrays of integers, signed or not."""
-
-    class SInt(Array):
-        """Arrays of signed integers."""
-
-    class UInt(Array):
-        """Arrays of unsigned integers."""
-
-    class Bool(Array):
-        """Arrays of booleans."""
-
-    class Complex(Array):
-        """Arrays of complex numbers."""
-
-    class Num(Array):
-        """Arrays of numbers."""
-
-    BFloat16 = Float16 = Float32 = Float64 = Float4e2m1fn = Float6e2m3fn = Float6e3m2fn = Float
-    Float8e3m4 = Float8e4m3 = Float8e4m3b11fnuz = Float8e4m3fn = Float8e4m3fnuz = Float8e5m2 = Float8e5m2fnuz = Float
-    Float8e8m0fnu = Float
-    Int2 = Int4 = Int8 = Int16 = Int32 = Int64 = SInt
-    UInt2 = UInt4 = UInt8 = UInt16 = UInt32 = UInt64 = UInt
-    Complex64 = Complex128 = Complex
+    Float = Int = SInt = UInt = Bool = Complex = Num = Array
+    BFloat16 = Float16 = Float32 = Float64 = Float4e2m1fn = Float6e2m3fn = Float6e3m2fn = Array
+    Float8e3m4 = Float8e4m3 = Float8e4m3b11fnuz = Float8e4m3fn = Float8e4m3fnuz = Float8e5m2 = Float8e5m2fnuz = Array
+    Float8e8m0fnu = Int2 = Int4 = Int8 = Int16 = Int32 = Int64 = Array
+    UInt2 = UInt4 = UInt8 = UInt16 = UInt32 = UInt64 = Complex64 = Complex128 = Array
     Scalar = ScalarComplex = complex | jax.Array
     ScalarFloat = float | jax.Array
     ScalarInt = int | jax.Array
