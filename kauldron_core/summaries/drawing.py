@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import colorsys
 import math
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -67,8 +67,8 @@ def draw_masks(
     total = np.clip(weight.sum(axis=-1, keepdims=True), 1e-9, None)
     color = (weight / total) @ colors * 255
     cover = np.clip(weight.max(axis=-1, keepdims=True), 0, 1) * opacity
-    covered: Any = np.round(pictures * (1 - cover) + color * cover)
-    return covered.astype(np.uint8)
+    covered = pictures * (1 - cover) + color * cover
+    return cast(Any, np.round(covered)).astype(np.uint8)
 
 
 @typechecked
