@@ -78,6 +78,20 @@ class Program:
         readers = (*self.losses.values(), *(self.metrics.values() if with_metrics else ()))
         return ForwardPass(self.model, self.rng_streams, readers)
 
+    def descend(self, context: Context, mask: Any, outputs: Outputs) -> Context:
+        """Returns `context` with forward and backward pass, the updates and the new state of the optimizer. Traced.
+
+        Args:
+          context: Holds the state before the step, and the batch.
+          mask: The padding mask of the batch, or None.
+          outputs: What is asked for.
+        """
+        context = _differentiate(self, context, mask, outputs)
+        updates, opt_state = optax.with_extra_args_support(self.optimizer).update(
+            context.grads, context.opt_state, context.params, value=context.loss_total
+        )
+        return context.replace(updates=updates, opt_state=opt_state)
+
 
 def init_state(program: Program, batch: Any) -> TrainState:
     """Returns the state before the first step. Traceable; only shapes of `batch` count."""
@@ -89,16 +103,12 @@ def update(program: Program, state: TrainState, batch: Any, outputs: Outputs) ->
     """Returns the state after one update, and what the step tells if anything is asked for. Traced."""
     mask = padding_mask_of(batch)
     context = Context(step=state.step, batch=batch, params=state.params, collections=state.collections)
-    context = _differentiate(program, context, mask, outputs)
-    updates, opt_state = optax.with_extra_args_support(program.optimizer).update(
-        context.grads, state.opt_state, state.params, value=context.loss_total
-    )
-    context = context.replace(updates=updates, opt_state=opt_state)
+    context = program.descend(context.replace(opt_state=state.opt_state), mask, outputs)
     new_state = state.replace(
         step=state.step + 1,
-        params=optax.apply_updates(state.params, updates),
+        params=optax.apply_updates(state.params, context.updates),
         collections=context.collections,
-        opt_state=opt_state,
+        opt_state=context.opt_state,
     )
     new_state = _watch(program, state, new_state, context)
     if not outputs:
