@@ -68,7 +68,7 @@ def describe(
         "id": known.get("id") or secrets.token_hex(4),
         "config": experiment.file.path.name,
         "command": known.get("command") or command,
-        "base": _leaves(experiment.config),
+        "base": _leaves(experiment.config, trials),
         "swept": list(dict.fromkeys(path for trial in trials for path, _ in trial.overrides)),
     }
 
@@ -107,8 +107,11 @@ def _differences(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
     return [f"{path} {old.get(path, 'unset')} -> {new.get(path, 'unset')}" for path in changed]
 
 
-def _leaves(config: konfig.ConfigDict) -> dict[str, str]:
-    return {path: repr(value) for path, value in konfig.flatten(config).items()}
+def _leaves(config: konfig.ConfigDict, trials: Sequence[konfig.Trial]) -> dict[str, str]:
+    """Returns what all trials share: the leaves of the base config but for those that every trial sets."""
+    always = set.intersection(*(({path for path, _ in trial.overrides}) for trial in trials))
+    leaves = konfig.flatten(config)
+    return {path: "{}" if value == {} else repr(value) for path, value in leaves.items() if path not in always}
 
 
 def _first_free(path: Path) -> Path:

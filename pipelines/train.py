@@ -86,6 +86,9 @@ def start(prepared: planning.Prepared, *, report: LiveReport, recorder: Recorder
         threads.start()
         try:
             status = _train_and_evaluate(run_dir.trial(plan.trials[0].name))
+        except KeyboardInterrupt:
+            report.say(f"Stopped before the end. To go on: {prepared.resume_command}")
+            raise
         finally:
             results = collect.collect(plan, run_dir)
             collect.write_table(results, run_dir)

@@ -49,7 +49,7 @@ class Recorder:
 
     def poll(self) -> None:
         """Writes what is new. While the store is down it only tries again now and then."""
-        if time.monotonic() >= self._retry_at:
+        if self._run is not None and time.monotonic() >= self._retry_at:
             self._attempt(self._record)
 
     def close(self, results: object = None) -> None:

@@ -1,0 +1,95 @@
+"""A sweep as a real Ray job, on a head of our own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kauldron_core import rundir
+from pipelines.demo_job import Head, ray_head
+
+# A head takes 15 s to start, each job 10 s, and the sweep has workers of its own to start.
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
+
+ROOT = Path(__file__).parents[2]
+KEPT_AT_HOME = ("runs", ".venv", ".env", "mlflow.db")
+SWEEP = (
+    "-m",
+    "pipelines.sweep",
+    "pipelines/configs/digits.py",
+    "--sweep.model.hidden=[8, 16]",
+    "--cfg.num_train_steps=30",
+    "--cfg.checkpointer.save_interval_steps=30",
+    "--run.name=job",
+)
+
+
+@pytest.fixture(scope="module")
+def head() -> Iterator[Head]:
+    with ray_head() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A working directory as a user has it: the packages, and things that must not leave the machine."""
+    folder = tmp_path_factory.mktemp("checkout")
+    for package in ("kauldron_core", "evaluators", "ray_cluster", "pipelines"):
+        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", ".rayignore"):
+        shutil.copy(ROOT / name, folder / name)
+    for name in ("runs", ".venv"):
+        (folder / name).mkdir()
+        (folder / name / "file").write_text("x")
+    (folder / ".env").write_text("PASSWORD=secret")
+    (folder / "mlflow.db").write_text("x")
+    return folder
+
+
+def test_a_job_runs_this_interpreter_and_gets_only_what_it_needs(head: Head, checkout: Path) -> None:
+    done = head.submit(["-m", "pipelines.demo_job", "show"], working_dir=checkout)
+    assert done.returncode == 0
+    assert f"interpreter: {sys.executable}" in done.stdout
+    shipped = next(line for line in done.stdout.splitlines() if line.startswith("shipped: ")).split()
+    assert {"pipelines", "kauldron_core", "pyproject.toml"} <= set(shipped)
+    assert not set(KEPT_AT_HOME) & set(shipped)
+
+
+def test_a_relative_root_is_refused_with_the_absolute_form(head: Head, checkout: Path) -> None:
+    done = head.submit(SWEEP, working_dir=checkout)
+    assert done.returncode == 1  # the ray command makes every failure a 1
+    assert "error: --run.root=runs: inside a Ray job" in done.stdout
+    assert "Give an absolute one" in done.stdout
+
+
+def test_the_sweep_runs_as_a_job(
+    head: Head, checkout: Path, tmp_path: Path, runs_in: Callable[[Path], dict[str, Any]]
+) -> None:
+    done = head.submit([*SWEEP, f"--run.root={tmp_path}"], working_dir=checkout)
+    assert done.returncode == 0
+    trials = rundir.RunDir(tmp_path / "job").trials()
+    assert [trial.status() for trial in trials] == ["done", "done"]
+    assert all(rundir.list_eval_results(trial) == {("test", 30)} for trial in trials)
+    recorded = runs_in(tmp_path)
+    assert set(recorded) == {"job", *(trial.name for trial in trials)}
+    assert {run.info.status for run in recorded.values()} == {"FINISHED"}
+
+
+def test_the_head_is_gone_afterwards() -> None:
+    with ray_head() as short_lived:
+        assert _is_alive(short_lived.pid)
+    assert not _is_alive(short_lived.pid)
+
+
+def _is_alive(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,0 +1,147 @@
+"""`kdr train` and `kdr eval`, really trained on the digits, small."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from kauldron_core import rundir
+from pipelines.cli import main
+
+pytestmark = pytest.mark.slow
+
+DIGITS = "pipelines/configs/digits.py"
+SMALL = ("--cfg.num_train_steps=20", "--cfg.checkpointer.save_interval_steps=10", "--cfg.model.hidden=8")
+
+
+def train(root: Path, *words: str) -> int:
+    return main(["train", DIGITS, *SMALL, f"--run.root={root}", "--run.name=one", "--no-tracking", *words])
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> rundir.RunDir:
+    root = tmp_path_factory.mktemp("runs")
+    assert train(root) == 0
+    return rundir.RunDir(root / "one")
+
+
+def test_a_run_has_the_layout_of_a_sweep_with_one_trial(trained: rundir.RunDir) -> None:
+    (trial,) = trained.trials()
+    assert trial.status() == "done"
+    assert rundir.list_eval_results(trial) == {("test", 10), ("test", 20)}
+    assert rundir.read_table(trained.path / "results.parquet")[0]["test/metrics/accuracy"] > 0
+    assert {event["step"] for event in rundir.read_events(trial.events) if event["kind"] == "metrics"} == {1, 20}
+
+
+def test_the_same_command_again_does_nothing_more(trained: rundir.RunDir, capsys: pytest.CaptureFixture[str]) -> None:
+    before = rundir.read_eval_results(trained.trials()[0])
+    assert train(trained.path.parent) == 0
+    assert rundir.read_eval_results(trained.trials()[0]) == before
+    assert len(rundir.list_segments(trained.trials()[0].events)) == 1
+    assert "test/metrics/accuracy" in capsys.readouterr().out
+
+
+def test_another_config_under_the_same_name_is_refused(
+    trained: rundir.RunDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert train(trained.path.parent, "--cfg.seed=1") == 2
+    assert "seed 0 -> 1" in capsys.readouterr().err
+
+
+def test_axes_are_for_sweeps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", DIGITS, "--sweep.seed=[0, 1]"]) == 2
+    assert "kdr sweep" in capsys.readouterr().err
+
+
+def test_a_run_that_raises_is_a_failure_and_runs_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # The shapes don't fit, which shows only when the step is traced.
+    words = ("--cfg.train_losses.xent.logits=batch.image",)
+    assert train(tmp_path, *words) == 1
+    (trial,) = rundir.RunDir(tmp_path / "one").trials()
+    assert trial.status() == "failed"
+    assert rundir.read_status(trial)["error"]
+    assert train(tmp_path, *words) == 1
+    assert len(rundir.list_segments(trial.events)) == 2
+
+
+def test_a_diverged_run_is_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert train(tmp_path, "--cfg.optimizer.learning_rate=inf") == 1
+    assert rundir.RunDir(tmp_path / "one").trials()[0].status() == "diverged"
+
+
+def test_eval_prints_what_the_ledger_holds(trained: rundir.RunDir, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["eval", str(trained.path), "--step=all", "--no-tracking"]) == 0
+    out = capsys.readouterr().out
+    accuracy = rundir.read_eval_results(trained.trials()[0])["test", 20]["values"]["metrics/accuracy"]
+    assert f"{accuracy:.4f}" in out
+    assert "360" in out
+
+
+def test_eval_again_replaces_and_as_adds(trained: rundir.RunDir, capsys: pytest.CaptureFixture[str]) -> None:
+    (trial,) = trained.trials()
+    before = rundir.read_eval_results(trial)["test", 10]
+    assert main(["eval", str(trial.path), "--step=10", "--again", "--no-tracking"]) == 0
+    after = rundir.read_eval_results(trial)["test", 10]
+    assert after["values"] == before["values"]
+    assert after["finished_ms"] > before["finished_ms"]
+    changed = ["--cfg.evals.test.num_batches=1", "--no-tracking"]
+    assert main(["eval", str(trial.path), "--step=20", *changed]) == 2
+    assert "--as=test-2" in capsys.readouterr().err
+    assert main(["eval", str(trial.path), "--step=20", "--as=test-2", *changed]) == 0
+    assert rundir.read_eval_results(trial)["test-2", 20]["num_examples"] == 100
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([], "the run is missing"),
+        (["{run}x"], "unknown run or trial"),
+        (["{run}", "--step=15"], "unknown step 15"),
+        (["{run}", "--step=lates"], "Did you mean 'latest'?"),
+        (["{run}", "--evals=tset"], "Did you mean 'test'?"),
+        (["{run}", "--agian"], "--again"),
+    ],
+)
+def test_a_mistake_in_eval_is_one_line(
+    words: list[str], expected: str, trained: rundir.RunDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["eval", *(word.format(run=trained.path) for word in words), "--no-tracking"]) == 2
+    captured = capsys.readouterr()
+    assert expected in captured.err
+    assert captured.err.count("\n") == 1
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_saves_and_the_same_command_goes_on(tmp_path: Path, number: signal.Signals, status: int) -> None:
+    # As long as it takes: what the signal cuts short must be far from its end.
+    words = ["--cfg.num_train_steps=30_000", "--cfg.checkpointer.save_interval_steps=100_000", "--cfg.model.hidden=8"]
+    place = [f"--run.root={tmp_path}", "--run.name=one", "--no-tracking"]
+    command = [sys.executable, "-m", "pipelines.train", DIGITS, *words, *place]
+    environment = {**os.environ, "PYTHONPATH": os.getcwd()}
+    first = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+    trial = rundir.RunDir(tmp_path / "one").trial("0000")
+    wait_for_step(trial, 100)
+    first.send_signal(number)
+    out, _ = first.communicate(timeout=60)
+    assert first.returncode == status
+    assert trial.status() == "preempted"
+    assert "To go on: python -m pipelines.train" in out
+    again = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
+    assert again.returncode == 0, again.stdout + again.stderr
+    resumed = [event for event in rundir.EventFollower(trial.events).poll() if event["kind"] == rundir.RESUMED_FROM]
+    assert len(resumed) == 1
+    assert resumed[0]["step"] >= 100
+
+
+def wait_for_step(trial: rundir.TrialDir, step: int) -> None:
+    deadline = time.monotonic() + 90
+    while not any(event["step"] >= step for event in rundir.read_events(trial.events)):
+        assert time.monotonic() < deadline, "training did not begin"
+        time.sleep(0.1)
