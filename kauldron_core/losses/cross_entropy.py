@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from kauldron_core import kontext
 from kauldron_core.losses.loss import Loss
-from kauldron_core.metrics.labels import align_labels
+from kauldron_core.metrics.shapes import align_labels
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -33,7 +33,7 @@ class Loss(Metric):
     weight: float | Schedule = 1.0
     normalize_by: Literal["mask", "values"] = "mask"
 
-    State: ClassVar[type[AverageState[Any]]] = AverageState
+    State = AverageState
 
     def __post_init__(self):
         if self.normalize_by not in ("mask", "values"):

@@ -45,6 +45,8 @@ def _on_values(compute: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(compute)
     def wrapped(self: AutoState[Any]) -> Any:
+        if any(value is EMPTY for _, _, value in self._ruled()):
+            raise ValueError(f"{type(self).__qualname__}: no data was merged into this state, so it has no value")
         return compute(self.finalize())
 
     return wrapped

@@ -163,7 +163,7 @@ class Nested(Rule):
         return self._merge(left, right, state)
 
     def finalize(self, value: Any, state: Any) -> Any:
-        return value
+        return None if value is None else value.finalize()
 
     def widened(self, value: Any) -> Any:
         return None if value is None else value.widened()

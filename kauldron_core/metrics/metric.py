@@ -92,7 +92,8 @@ class Metric(abc.ABC):
     with the mask that the user wired.
     """
 
-    State: ClassVar[type[State[Any]]] = EmptyState
+    # The class of its states; each metric has its own, with its own fields.
+    State: ClassVar[Any] = EmptyState
 
     def __init_subclass__(cls, **kwargs: Any):
         super().__init_subclass__(**kwargs)
