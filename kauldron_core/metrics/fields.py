@@ -64,6 +64,8 @@ class Rule(abc.ABC):
 
     def merge(self, left: Any, right: Any, state: Any) -> Any:
         """Returns the merge of two trees of values."""
+        if left is None or right is None:
+            return self._merge(left, right, state)
         return jax.tree.map(lambda a, b: self._merge(a, b, state), left, right, is_leaf=_is_leaf)
 
     def finalize(self, value: Any, state: Any) -> Any:

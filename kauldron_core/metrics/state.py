@@ -86,6 +86,8 @@ class State(abc.ABC, Generic[MetricT]):
     @abc.abstractmethod
     def merge(self, other: Any) -> Self:
         """Returns the state of the data of both."""
+        # `functools.reduce(State.merge, states)` means the merge of their class.
+        return type(self).merge(self, other)
 
     @abc.abstractmethod
     def compute(self) -> Any:
