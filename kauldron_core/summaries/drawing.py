@@ -80,7 +80,7 @@ def draw_boxes(pictures: UInt8["n h w 3"], boxes: Num["n k 4"], colors: Float["k
       boxes: `ymin xmin ymax xmax` as shares of height and width. Empty boxes and those with NaN are left out.
       colors: Of each box.
     """
-    drawn = pictures.copy()
+    drawn = cast(Any, pictures.copy())
     size = np.asarray(pictures.shape[1:3] * 2) - 1
     for picture, of_picture in zip(drawn, boxes, strict=True):
         for box, color in zip(of_picture, colors, strict=True):
