@@ -10,8 +10,9 @@ import ml_collections
 
 from kauldron_core import paths
 from kauldron_core.konfig.encoding import encode
-from kauldron_core.konfig.evaluate import Evaluation, fields
+from kauldron_core.konfig.evaluate import Evaluation
 from kauldron_core.konfig.names_of_nodes import shown_key
+from kauldron_core.konfig.nodes import fields
 
 MISSING: Any = type("Missing", (), {"__repr__": lambda self: "<missing>", "__bool__": lambda self: False})()
 """The value of a field that one of two configs does not have."""

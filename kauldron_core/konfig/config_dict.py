@@ -15,11 +15,11 @@ from typing import Any, NoReturn, Self
 import ml_collections
 
 from kauldron_core.errors import ConfigError, unknown_name
-from kauldron_core.konfig import casting, copying, encoding, html, names_of_nodes, printing, signatures
+from kauldron_core.konfig import casting, copying, encoding, html, names_of_nodes, nodes, printing, signatures
 from kauldron_core.konfig.evaluate import Evaluation
 from kauldron_core.konfig.markers import CONST, QUALNAME
 from kauldron_core.konfig.normalize import Builder
-from kauldron_core.konfig.origins import Origin, caller
+from kauldron_core.konfig.origins import caller
 from kauldron_core.konfig.references import LAZY, PathRef, Placeholder
 
 _UNSET: Any = object()
@@ -35,48 +35,15 @@ class ConfigDict(ml_collections.ConfigDict):
     """
 
     _fields: dict[Any, Any]
-    _trusted: bool
-    _origin: Origin | None
 
     def __init__(
         self,
         initial_dictionary: Mapping[Any, Any] | ml_collections.ConfigDict | None = None,
         type_safe: bool = True,
     ) -> None:
-        self._konfig_setup(type_safe=type_safe, trusted=True, origin=caller())
+        vars(self).update(nodes.initial_state(type_safe=type_safe, origin=caller()))
         if initial_dictionary is not None:
             Builder(ConfigDict).fill(self, initial_dictionary)
-
-    def _konfig_setup(self, *, type_safe: bool = True, trusted: bool, origin: Origin | None) -> None:
-        vars(self).update(
-            _fields={},
-            _locked=False,
-            _type_safe=type_safe,
-            _convert_dict=True,
-            _allow_dotted_keys=True,
-            _sort_keys=False,
-            _trusted=trusted,
-            _origin=origin,
-        )
-
-    @classmethod
-    def blank(cls, *, trusted: bool = True, origin: Origin | None = None) -> Self:
-        """Returns an empty node with the given trust and origin."""
-        node = cls.__new__(cls)
-        node._konfig_setup(trusted=trusted, origin=origin)
-        return node
-
-    # -- what kind of node it is
-
-    @property
-    def is_trusted(self) -> bool:
-        """Whether the node was written by code that runs here, and not read from a file."""
-        return self._trusted
-
-    @property
-    def origin(self) -> Origin | None:
-        """Where the node was written."""
-        return self._origin
 
     @property
     def ref(self) -> Any:
@@ -85,22 +52,9 @@ class ConfigDict(ml_collections.ConfigDict):
 
     # -- reading
 
-    def field_key(self, key: Any) -> Any:
-        """Returns the key under which a field is stored: `0` and `-1` of a call are positional arguments."""
-        if type(key) is int and QUALNAME in self._fields:
-            count = self._positional_count()
-            return str(key + count if -count <= key < 0 else key)
-        return key
-
-    def _positional_count(self) -> int:
-        count = 0
-        while str(count) in self._fields:
-            count += 1
-        return count
-
     def __getitem__(self, key: Any) -> Any:
         fields = self._fields
-        stored = key if key in fields else self.field_key(key)
+        stored = key if key in fields else nodes.stored_key(self, key)
         try:
             value = fields[stored]
         except KeyError:
@@ -109,7 +63,8 @@ class ConfigDict(ml_collections.ConfigDict):
 
     def _missing(self, key: Any) -> LookupError:
         if type(key) is int and QUALNAME in self._fields:
-            return IndexError(f"{self._konfig_label()} has {self._positional_count()} positional arguments, not {key}")
+            count = nodes.positional_count(self)
+            return IndexError(f"{self._konfig_label()} has {count} positional arguments, not {key}")
         return KeyError(unknown_name("field", str(key), map(str, self._fields), at=self._konfig_label()))
 
     def __getattr__(self, name: str) -> Any:
@@ -128,17 +83,13 @@ class ConfigDict(ml_collections.ConfigDict):
         return self[key]
 
     def __contains__(self, key: Any) -> bool:
-        return key in self._fields or self.field_key(key) in self._fields
+        return key in self._fields or nodes.stored_key(self, key) in self._fields
 
     def get_ref(self, key: Any) -> Any:
         """Returns a reference to the field `key`."""
         return PathRef(self, (key,))
 
     get_oneway_ref = get_ref
-
-    def raw(self, key: Any) -> Any:
-        """Returns what is stored at `key`: a reference or placeholder itself, not its value."""
-        return self._fields[self.field_key(key)]
 
     # -- writing
 
@@ -176,8 +127,8 @@ class ConfigDict(ml_collections.ConfigDict):
             return None
 
     def _positional_key(self, key: int) -> Any:
-        stored = self.field_key(key)
-        if stored is not key and stored not in self._fields and stored != str(self._positional_count()):
+        stored = nodes.stored_key(self, key)
+        if stored is not key and stored not in self._fields and stored != str(nodes.positional_count(self)):
             raise self._missing(key)
         return stored
 
@@ -199,7 +150,7 @@ class ConfigDict(ml_collections.ConfigDict):
     def __delitem__(self, key: Any) -> None:
         if self._locked:
             raise KeyError(f"{self._konfig_label()} is locked: {key!r} cannot be deleted")
-        stored = self.field_key(key)
+        stored = nodes.stored_key(self, key)
         if stored not in self._fields:
             raise self._missing(key)
         del self._fields[stored]
@@ -265,7 +216,7 @@ class ConfigDict(ml_collections.ConfigDict):
 
     def get_type(self, key: Any) -> type:
         """Returns the type that a new value of the field has to have."""
-        value = self.raw(key)
+        value = self._fields[nodes.stored_key(self, key)]
         return value.type if type(value) is Placeholder else type(self[key])
 
     # -- copies and comparison

@@ -7,8 +7,8 @@ from typing import Any, cast
 from kauldron_core import paths
 from kauldron_core.errors import ConfigError
 from kauldron_core.konfig.config_dict import ConfigDict
-from kauldron_core.konfig.evaluate import fields
 from kauldron_core.konfig.markers import QUALNAME
+from kauldron_core.konfig.nodes import fields, is_trusted, stored_key
 from kauldron_core.konfig.places import find_place
 from kauldron_core.konfig.references import OpRef, PathRef, Placeholder
 from kauldron_core.konfig.targets import find_loaded
@@ -41,7 +41,7 @@ def _passes_excluded(cfg: ConfigDict, parts: tuple[Any, ...]) -> bool:
 def _excluded(node: ConfigDict) -> tuple[str, ...]:
     """Returns the fields of a call that its target leaves out."""
     name = fields(node).get(QUALNAME)
-    target = find_loaded(name) if isinstance(name, str) and node.is_trusted else None
+    target = find_loaded(name) if isinstance(name, str) and is_trusted(node) else None
     return tuple(getattr(target, _HOOK, ()))
 
 
@@ -82,7 +82,7 @@ class _Reader:
         value: Any = ref.konfig_node
         for part in ref.konfig_parts:
             if isinstance(value, ConfigDict):
-                key = value.field_key(part)
+                key = stored_key(value, part)
                 if (id(value), key) in self.read and part is ref.konfig_parts[-1]:
                     return
                 self.read.add((id(value), key))

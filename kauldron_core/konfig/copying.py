@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import ml_collections
 
-from kauldron_core.konfig.evaluate import Evaluation, fields
+from kauldron_core.konfig.evaluate import Evaluation
 from kauldron_core.konfig.markers import CONST, QUALNAME
 from kauldron_core.konfig.names_of_nodes import shown_key
+from kauldron_core.konfig.nodes import distrust, fields, is_trusted, stored_key
 from kauldron_core.konfig.references import OpRef, PathRef, Placeholder
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ def anchored(ref: PathRef, members: Any) -> tuple[Any, tuple[Any, ...]]:
             break
         part = parts[index]
         if isinstance(value, ml_collections.ConfigDict):
-            value = fields(value).get(value.field_key(part))  # pyright: ignore[reportAttributeAccessIssue]
+            value = fields(value).get(stored_key(value, part))  # pyright: ignore[reportAttributeAccessIssue]
             value = value.value if type(value) is Placeholder else value
         elif isinstance(value, (list, tuple)) and isinstance(part, int) and -len(value) <= part < len(value):
             value = value[part]  # pyright: ignore[reportUnknownVariableType]
@@ -165,8 +166,8 @@ def merge(target: ConfigDict, source: Mapping[Any, Any] | ConfigDict) -> None:
 
 def _merge_node(target: ConfigDict, source: Any, memo: dict[Any, Any]) -> None:
     memo[id(source)] = target
-    if not source.is_trusted:
-        vars(target)["_trusted"] = False
+    if not is_trusted(source):
+        distrust(target)
     for key, value in list(fields(source).items()):
         old = fields(target).get(key)
         if _merges(old, value):
@@ -178,7 +179,7 @@ def _merge_node(target: ConfigDict, source: Any, memo: dict[Any, Any]) -> None:
 
 
 def _merge_field(target: ConfigDict, key: Any, value: Any) -> None:
-    old = fields(target).get(target.field_key(key))
+    old = fields(target).get(stored_key(target, key))
     if isinstance(value, Mapping) and _merges(old, value):
         merge(old, value)  # pyright: ignore[reportArgumentType]
     else:

@@ -8,8 +8,8 @@ from typing import Any
 from kauldron_core.errors import ConfigError
 from kauldron_core.konfig import copying
 from kauldron_core.konfig.config_dict import ConfigDict
-from kauldron_core.konfig.evaluate import fields
 from kauldron_core.konfig.markers import QUALNAME
+from kauldron_core.konfig.nodes import fields, origin
 from kauldron_core.konfig.targets import find_loaded
 
 _defaults: list[ConfigDict] = []
@@ -62,4 +62,4 @@ def _merge_under(given: Any, default: ConfigDict) -> None:
 
 def _keep_origin(defaults: ConfigDict, node: ConfigDict) -> None:
     for below in copying.nodes(defaults):
-        vars(below)["_origin"] = node.origin
+        vars(below)["_origin"] = origin(node)

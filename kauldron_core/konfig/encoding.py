@@ -14,8 +14,9 @@ from kauldron_core import paths
 from kauldron_core.errors import ConfigError
 from kauldron_core.konfig import decoding, markers
 from kauldron_core.konfig.copying import anchored, walk
-from kauldron_core.konfig.evaluate import Evaluation, fields
+from kauldron_core.konfig.evaluate import Evaluation
 from kauldron_core.konfig.names_of_nodes import shown_key
+from kauldron_core.konfig.nodes import fields
 from kauldron_core.konfig.public_names import importable_name
 from kauldron_core.konfig.references import OpRef, PathRef, Placeholder, describe
 

@@ -10,6 +10,7 @@ import ml_collections
 from kauldron_core.errors import ConfigError, unknown_name
 from kauldron_core.konfig import operations
 from kauldron_core.konfig.markers import CONST
+from kauldron_core.konfig.nodes import fields, stored_key
 from kauldron_core.konfig.references import (
     LAZY,
     OpRef,
@@ -97,7 +98,7 @@ class Evaluation:
             raise ReferenceFailed(f"{describe(ref)}: {error}") from None
 
     def _field(self, node: ml_collections.ConfigDict, part: Any, ref: Reference) -> Any:
-        key = node.field_key(part) if hasattr(node, "field_key") else part
+        key = stored_key(node, part)
         if (id(node), key) not in self._overlay and key not in fields(node):
             raise ReferenceFailed(unknown_name("field", str(part), map(str, fields(node)), at=describe(ref)))
         return self.read(node, key)
@@ -145,11 +146,6 @@ class Evaluation:
 
     def _is_trusted(self, ref: Reference) -> bool:
         return self._trusted and ref.konfig_trusted
-
-
-def fields(node: ml_collections.ConfigDict) -> dict[Any, Any]:
-    """Returns the fields of a node as they are stored, references unread."""
-    return node._fields  # pyright: ignore[reportPrivateUsage]
 
 
 def _is_safe_method(function: Any) -> bool:

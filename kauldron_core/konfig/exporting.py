@@ -101,8 +101,11 @@ def _array(obj: Any, path: tuple[Any, ...]) -> dict[str, Any]:
     module = "jax.numpy" if type(obj).__module__.startswith("jax") else "numpy"
     if obj.dtype.kind in "OMmSU":
         raise ConfigError(f"{paths.join('obj', *path)}: an array of dtype {obj.dtype} cannot be exported")
-    values = obj.tolist() if obj.dtype.kind != "V" else obj.astype("float64").tolist()
-    return {QUALNAME: f"{module}:array", "0": values, "dtype": obj.dtype.type(0).dtype}
+    import numpy as np  # An array is at hand, so NumPy is imported already.
+
+    values = np.asarray(obj)
+    values = values if values.dtype.kind in "biufc" else values.astype(np.float64)  # bfloat16 and its kind.
+    return {QUALNAME: f"{module}:array", "0": values.tolist(), "dtype": np.dtype(obj.dtype)}
 
 
 def _changed_fields(obj: Any) -> dict[str, Any]:

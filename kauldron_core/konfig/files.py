@@ -12,6 +12,7 @@ from kauldron_core.errors import ConfigError
 from kauldron_core.konfig.config_dict import ConfigDict
 from kauldron_core.konfig.encoding import encode
 from kauldron_core.konfig.markers import FORMAT
+from kauldron_core.konfig.nodes import blank
 from kauldron_core.konfig.normalize import Builder
 from kauldron_core.konfig.origins import Origin
 from kauldron_core.rundir.atomic import write_atomic
@@ -107,7 +108,7 @@ def _config(data: Any, source: str) -> ConfigDict:
         if not isinstance(body, dict):
             raise ConfigError(f"{source}: the config in it is not a JSON object")
     body = _without_launcher(body, source)
-    cfg = ConfigDict.blank(trusted=False, origin=Origin(source, 0))
+    cfg = blank(ConfigDict, trusted=False, origin=Origin(source, 0))
     try:
         Builder(ConfigDict, trusted=False, origin=Origin(source, 0)).fill(cfg, body)
     except ConfigError as error:

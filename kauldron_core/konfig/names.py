@@ -12,8 +12,8 @@ from typing import Any
 
 from kauldron_core.errors import ConfigError, unknown_name
 from kauldron_core.konfig.copying import nodes
-from kauldron_core.konfig.evaluate import fields
 from kauldron_core.konfig.markers import CONST, QUALNAME
+from kauldron_core.konfig.nodes import fields
 from kauldron_core.konfig.proxies import Proxy, qualname
 from kauldron_core.konfig.targets import find_target, registered_aliases, split
 

@@ -19,8 +19,8 @@ import ml_collections
 from kauldron_core import paths
 from kauldron_core.errors import ConfigError
 from kauldron_core.konfig import decoding, signatures
-from kauldron_core.konfig.evaluate import fields
 from kauldron_core.konfig.markers import CONST, ID, QUALNAME, RAW
+from kauldron_core.konfig.nodes import blank, fields, origin
 from kauldron_core.konfig.origins import Origin, caller
 from kauldron_core.konfig.public_names import importable_name
 from kauldron_core.konfig.references import OpRef, PathRef, Placeholder
@@ -90,9 +90,9 @@ class Builder:
 
     def _take_over(self, node: Any, source: Any) -> None:
         """Makes `node` a shallow copy of `source`; references to `source` itself lead to the copy."""
-        origin = vars(node)["_origin"]
+        own_origin = vars(node)["_origin"]
         vars(node).update(vars(source))
-        vars(node)["_origin"] = source.origin or origin
+        vars(node)["_origin"] = origin(source) or own_origin
         own = {key: self._moved(value, source, node) for key, value in fields(source).items()}
         vars(node)["_fields"] = own
 
@@ -180,7 +180,7 @@ class Builder:
             return decoding.Marked(self, value).read()
         if ID in value and (len(value) == 1 or self._hashable(value[ID]) in self._shared):
             return self._known(value[ID])  # Kauldron writes the content again each time.
-        node = self._node_class.blank(trusted=self._trusted, origin=self.origin)
+        node = blank(self._node_class, trusted=self._trusted, origin=self.origin)
         if self._root is None:
             self._root = node
         self._fill(node, value)

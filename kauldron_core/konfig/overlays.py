@@ -10,8 +10,9 @@ import ml_collections
 from kauldron_core import paths
 from kauldron_core.errors import ConfigError, unknown_name
 from kauldron_core.konfig import signatures
-from kauldron_core.konfig.evaluate import Evaluation, fields
+from kauldron_core.konfig.evaluate import Evaluation
 from kauldron_core.konfig.markers import QUALNAME
+from kauldron_core.konfig.nodes import fields, stored_key
 
 
 def places_of(root: Any, overlay: Mapping[str, Any]) -> dict[tuple[int, Any], Any]:
@@ -45,13 +46,13 @@ def _find(root: Any, path: str) -> tuple[Any, Any, tuple[Any, ...]]:
         if isinstance(value, ml_collections.ConfigDict):
             node, at = value, index
         value = _step(value, part, path, is_last=index + 1 == len(parts))
-    return node, node.field_key(parts[at]), parts[at + 1 :]
+    return node, stored_key(node, parts[at]), parts[at + 1 :]
 
 
 def _step(value: Any, part: Any, path: str, *, is_last: bool) -> Any:
     if isinstance(value, ml_collections.ConfigDict):
         own = fields(value)
-        key = value.field_key(part)  # pyright: ignore[reportAttributeAccessIssue]
+        key = stored_key(value, part)
         if key in own:
             return Evaluation().read(value, key) if not is_last else None
         if is_last and QUALNAME in own:

@@ -12,9 +12,9 @@ from typing import Any
 
 from kauldron_core.konfig import signatures, trusting
 from kauldron_core.konfig.config_dict import ConfigDict
-from kauldron_core.konfig.evaluate import fields
 from kauldron_core.konfig.hints import UNKNOWN
 from kauldron_core.konfig.markers import CONST, QUALNAME
+from kauldron_core.konfig.nodes import fields, is_trusted
 from kauldron_core.konfig.targets import find_loaded, split
 
 
@@ -86,7 +86,7 @@ def parameters_of(target: Any) -> Parameters:
 def _of_name(node: Any, name: Any) -> Parameters:
     if not isinstance(name, str):
         return Parameters()
-    if not node.is_trusted:
+    if not is_trusted(node):
         try:
             # Looking a name up can run code of a module, so one that a file holds has to be trusted first.
             trusting.check_name(*split(name))

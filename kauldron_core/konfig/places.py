@@ -9,9 +9,9 @@ from kauldron_core import paths
 from kauldron_core.errors import ConfigError, closest, unknown_name
 from kauldron_core.konfig import hints
 from kauldron_core.konfig.config_dict import ConfigDict
-from kauldron_core.konfig.evaluate import fields
 from kauldron_core.konfig.hints import UNKNOWN
 from kauldron_core.konfig.markers import CONST, QUALNAME
+from kauldron_core.konfig.nodes import fields, stored_key
 from kauldron_core.konfig.parameters import Parameters, parameters_of_node
 from kauldron_core.konfig.references import Placeholder
 from kauldron_core.konfig.refusal import one_line, refusal
@@ -141,7 +141,7 @@ class _Walk:
     def _argument_key(self, node: ConfigDict, part: Any, index: int, known: Parameters) -> Any:
         """Returns the key under which a call keeps the argument that `part` names."""
         if type(part) is int:
-            key = node.field_key(part)
+            key = stored_key(node, part)
             if key not in node:
                 count = sum(1 for name in fields(node) if str(name).isdigit())
                 raise ConfigError(self._out_of_range(part, count, index, "positional arguments"))

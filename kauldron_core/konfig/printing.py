@@ -7,8 +7,8 @@ from typing import Any
 
 import ml_collections
 
-from kauldron_core.konfig.evaluate import fields
 from kauldron_core.konfig.markers import CONST, QUALNAME
+from kauldron_core.konfig.nodes import fields
 from kauldron_core.konfig.references import Placeholder, Reference, describe
 from kauldron_core.konfig.targets import display
 

@@ -40,16 +40,14 @@ def _defined_at(value: Any) -> tuple[Any, Any]:
 
 
 def _candidates(module: str) -> Iterator[str]:
-    """Yields modules in which a name defined in `module` may be public, the most public first."""
+    """Yields modules in which a name defined in `module` may be found, the most public first."""
     parts = module.split(".")
-    private = [index for index, part in enumerate(parts) if part.startswith("_") and part != "__main__"]
-    if private:
-        root = parts[0]
-        yield ".".join(parts[: private[0]])
-        yield from (name for name in NAMED_MODULES if name.split(".")[0] == root)
-    else:
-        yield module
-    if private:
+    is_private = [part.startswith("_") and part != "__main__" for part in parts]
+    public = is_private.index(True) if any(is_private) else len(parts)
+    # Packages often show at their top what they define further down; the shortest way is the one users write.
+    yield from (".".join(parts[:length]) for length in range(1, public + 1))
+    if any(is_private):
+        yield from (name for name in NAMED_MODULES if name.split(".")[0] == parts[0])
         yield module
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import ml_collections
 
 from kauldron_core.konfig.config_dict import ConfigDict
-from kauldron_core.konfig.evaluate import fields
 from kauldron_core.konfig.markers import CONST, QUALNAME
+from kauldron_core.konfig.nodes import blank, fields, is_trusted, origin
 from kauldron_core.konfig.references import OpRef, PathRef, Placeholder
 
 
@@ -51,7 +51,7 @@ def ref_copy(cfg: ConfigDict) -> Any:
 
     def copied(node: ConfigDict) -> ConfigDict:
         if id(node) not in made:
-            made[id(node)] = follower = ConfigDict.blank(trusted=node.is_trusted, origin=node.origin)
+            made[id(node)] = follower = blank(ConfigDict, trusted=is_trusted(node), origin=origin(node))
             own = fields(follower)
             for key, value in fields(node).items():
                 value = value.value if type(value) is Placeholder else value
@@ -60,7 +60,7 @@ def ref_copy(cfg: ConfigDict) -> Any:
                 elif isinstance(value, ml_collections.ConfigDict):
                     own[key] = copied(value)  # pyright: ignore[reportArgumentType]
                 else:
-                    own[key] = PathRef(node, (key,), trusted=node.is_trusted)
+                    own[key] = PathRef(node, (key,), trusted=is_trusted(node))
         return made[id(node)]
 
     return copied(cfg)

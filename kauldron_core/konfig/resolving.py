@@ -12,10 +12,11 @@ from kauldron_core.errors import ConfigError
 from kauldron_core.konfig import signatures, trusting
 from kauldron_core.konfig.config_dict import ConfigDict
 from kauldron_core.konfig.copying import walk
-from kauldron_core.konfig.evaluate import Evaluation, fields
+from kauldron_core.konfig.evaluate import Evaluation
 from kauldron_core.konfig.immutable import ImmutableDict, register_with_jax
 from kauldron_core.konfig.markers import CONST, QUALNAME
 from kauldron_core.konfig.names_of_nodes import label, shown_key
+from kauldron_core.konfig.nodes import fields, is_trusted, origin
 from kauldron_core.konfig.normalize import Builder
 from kauldron_core.konfig.overlays import places_of
 from kauldron_core.konfig.references import ReferenceFailed, RequiredValueMissing
@@ -55,7 +56,7 @@ def _check_names(root: Any, trusted: bool) -> None:
     """Refuses names that a file may not use, all of them before the first import."""
     for path, node in walk(root, operands=True):
         name = fields(node).get(QUALNAME, fields(node).get(CONST))
-        if name is not None and not (trusted and node.is_trusted):
+        if name is not None and not (trusted and is_trusted(node)):
             try:
                 trusting.check_name(*split(name))
             except trusting.UntrustedError as error:
@@ -121,7 +122,7 @@ class _Resolver:
         return target
 
     def _is_trusted(self, node: Any) -> bool:
-        return self._trusted and node.is_trusted
+        return self._trusted and is_trusted(node)
 
     def _keys(self, node: ml_collections.ConfigDict) -> list[Any]:
         own = [key for key in fields(node) if key != QUALNAME and key != CONST]
@@ -209,5 +210,5 @@ class _Resolver:
 def _annotate(error: Exception, node: Any, path: tuple[Any, ...]) -> None:
     """Says on the error which node it comes from, unless something below said so already."""
     if not any(note.startswith("while building") for note in getattr(error, "__notes__", ())):
-        written = f", written at {node.origin}" if getattr(node, "origin", None) else ""
+        written = f", written at {origin(node)}" if origin(node) else ""
         error.add_note(f"while building {paths.join('cfg', *path)}: {label(fields(node))}{written}")

@@ -11,8 +11,8 @@ import ml_collections
 
 from kauldron_core.errors import ConfigError, unknown_name
 from kauldron_core.konfig import trusting
-from kauldron_core.konfig.evaluate import fields
 from kauldron_core.konfig.markers import CONST, QUALNAME
+from kauldron_core.konfig.nodes import fields, is_trusted
 from kauldron_core.konfig.targets import display, find_loaded, split
 
 PARTIAL: Final = "functools:partial"
@@ -190,7 +190,7 @@ def _arguments_of_partial(node: Any) -> Arguments | None:
 
 def _loaded(node: Any, name: str) -> Any:
     """Returns the target of a call if it is imported; a name that a file holds is looked at only if it is trusted."""
-    if not node.is_trusted:
+    if not is_trusted(node):
         try:
             trusting.check_name(*split(name))
         except trusting.UntrustedError:

@@ -11,8 +11,10 @@ from kauldron_core.errors import ConfigError, closest, unknown_name
 from kauldron_core.konfig import trusting
 
 _aliases = {
+    "kauldron_core": "kd",
     "kauldron_core.kd": "kd",
     "flax.linen": "nn",
+    "flax.nnx": "nnx",
     "jax.numpy": "jnp",
     "numpy": "np",
     "tensorflow": "tf",
@@ -32,8 +34,13 @@ def registered_aliases() -> dict[str, str]:
 
 def display(qualname: str) -> str:
     """Returns a qualified name as a user would write it: `nn.Dense` for `flax.linen:Dense`."""
-    module, attributes = split(qualname)
-    return ".".join([_aliases.get(module, module), *attributes])
+    full = qualname.replace(":", ".")
+    parts = full.split(".")
+    for length in range(len(parts), 0, -1):
+        alias = _aliases.get(".".join(parts[:length]))
+        if alias is not None:
+            return ".".join([alias, *parts[length:]])
+    return full
 
 
 def split(qualname: str) -> tuple[str, tuple[str, ...]]:
