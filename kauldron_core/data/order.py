@@ -15,6 +15,7 @@ from kauldron_core.errors import ConfigError
 
 # Up to here a permutation is drawn and kept: 8 MiB an epoch.
 _LARGEST_DRAWN = 2**20
+_CIPHER_ROUNDS = 6
 
 
 class Order(Protocol):
@@ -51,28 +52,51 @@ class Shuffled:
         return self._permutation(epoch)[offsets]
 
 
-class IndexShuffled:
-    """A permutation an epoch that needs no memory: each position is mapped by a block cipher over the index range.
+class CipherShuffled:
+    """A permutation an epoch that needs no memory: a cipher maps each position to its record.
 
-    The cipher works on blocks of 16 bits at least and tries again until the result is in range: slow for small sets.
+    It is a Feistel network over the smallest number of bits that holds all positions. Whatever it maps outside the set
+    it maps again, until it falls inside: at most every second time is one in vain.
     """
 
     def __init__(self, num_examples: int, seed: int):
-        # Grain takes 3 s to import; only who uses it should wait.
-        from grain import experimental
-
-        self._index_shuffle = experimental.index_shuffle
-        self._max_index = num_examples - 1
+        self._num_examples = num_examples
         self._seed = seed
+        self._num_bits = max((num_examples - 1).bit_length(), 1)
+        self._keys = functools.lru_cache(maxsize=2)(self._draw_keys)
+
+    def _draw_keys(self, epoch: int) -> np.ndarray:
+        generator = np.random.Generator(np.random.Philox(key=self._seed).jumped(epoch))
+        return generator.integers(2**64, size=_CIPHER_ROUNDS, dtype=np.uint64)
 
     def records(self, epoch: int, offsets: np.ndarray) -> np.ndarray:
-        seed = mixed_seed(self._seed, epoch)
-        shuffle = self._index_shuffle
-        return np.fromiter(
-            (shuffle(offset, max_index=self._max_index, seed=seed, rounds=4) for offset in offsets.tolist()),
-            dtype=np.int64,
-            count=len(offsets),
-        )
+        keys = self._keys(epoch)
+        records = self._encrypted(offsets.astype(np.uint64), keys)
+        while (outside := records >= self._num_examples).any():
+            records[outside] = self._encrypted(records[outside], keys)
+        return records.astype(np.int64)
+
+    def _encrypted(self, numbers: np.ndarray, keys: np.ndarray) -> np.ndarray:
+        low_bits = np.uint64(self._num_bits // 2)
+        low_mask = np.uint64(2 ** int(low_bits) - 1)
+        high_mask = np.uint64(2 ** (self._num_bits - int(low_bits)) - 1)
+        high, low = numbers >> low_bits, numbers & low_mask
+        for number, key in enumerate(keys):
+            if number % 2:
+                low = low ^ (_mixed_bits(high ^ key) & low_mask)
+            else:
+                high = high ^ (_mixed_bits(low ^ key) & high_mask)
+        return (high << low_bits) | low
+
+
+def _mixed_bits(values: np.ndarray) -> np.ndarray:
+    """Returns 64-bit numbers in which every bit of `values` takes part everywhere.
+
+    Source: Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014, figure 17 (mix64variant13).
+    """
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
 
 
 class BlockShuffled:
@@ -133,7 +157,7 @@ class BlockShuffled:
 
 def shuffled(num_examples: int, seed: int) -> Order:
     """Returns the shuffled order that suits the size."""
-    return Shuffled(num_examples, seed) if num_examples <= _LARGEST_DRAWN else IndexShuffled(num_examples, seed)
+    return Shuffled(num_examples, seed) if num_examples <= _LARGEST_DRAWN else CipherShuffled(num_examples, seed)
 
 
 def mixed_seed(seed: int, *path: int | str) -> int:

@@ -1,19 +1,44 @@
-"""Batches read ahead by threads or worker processes, with Grain."""
+"""Batches made ahead, by threads or by worker processes."""
 
 from __future__ import annotations
 
+import collections
+import itertools
 import os
 import signal
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent import futures
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kauldron_core.data.random_access import Batches, RandomAccessPipeline
 
 _PARENT_CHECK_S = 1.0
+
+
+def with_threads(batches: Batches, start: int, *, num_threads: int, num_ahead: int) -> Iterator[Any]:
+    """Yields the batches from number `start` on, made by threads of this process.
+
+    Args:
+      batches: The batches by number.
+      start: The first.
+      num_threads: Threads at work.
+      num_ahead: Batches in the making or ready.
+    """
+    stop = batches.schedule.num_batches
+    numbers = iter(itertools.count(start) if stop is None else range(start, stop))
+    pool = futures.ThreadPoolExecutor(num_threads, thread_name_prefix="kauldron-data")
+    try:
+        pending = collections.deque(pool.submit(batches.__getitem__, n) for n in itertools.islice(numbers, num_ahead))
+        while pending:
+            batch = pending.popleft().result()
+            pending.extend(pool.submit(batches.__getitem__, n) for n in itertools.islice(numbers, 1))
+            yield batch
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 class NumberedBatches:
@@ -45,34 +70,31 @@ class NumberedBatches:
         return {**self.__dict__, "_batches": None}
 
 
-def read_ahead(
-    pipeline: RandomAccessPipeline, start: int, *, num_workers: int, num_threads: int, num_batches: int
+def with_workers(
+    pipeline: RandomAccessPipeline, start: int, *, num_workers: int, num_threads: int, num_ahead: int
 ) -> Iterator[Any]:
-    """Returns an iterator over the batches from number `start` on. Its `close` ends the threads and processes.
+    """Returns an iterator over the batches from number `start` on, made by processes. Its `close` ends them.
 
     Args:
       pipeline: Whose batches; its shard must be given explicitly, for a worker knows nothing of other JAX processes.
-      start: Number of the first batch.
-      num_workers: Worker processes; 0 reads in threads of this process.
-      num_threads: Threads that make batches, in each process.
-      num_batches: Batches to read ahead, in each process.
+      start: The first.
+      num_workers: Worker processes.
+      num_threads: Threads at work in each.
+      num_ahead: Batches that each has ready.
     """
-    # Grain takes 3 s to import; only who uses it should wait.
+    # Grain takes 3 s and 250 MB to import; only who has worker processes should pay for it.
     import grain
     from grain import experimental
 
-    dataset = grain.MapDataset.source(NumberedBatches(pipeline, start)).to_iter_dataset(
-        grain.ReadOptions(num_threads=num_threads, prefetch_buffer_size=num_batches if num_threads else 0)
-    )
-    if num_workers:
-        # Grain would hand over arrays in shared memory, of which a container has 64 MB by default, and which a killed
-        # process leaves behind. Through a pipe it is about as fast.
-        dataset = experimental.WithOptionsIterDataset(dataset, experimental.DatasetOptions(min_shm_size=sys.maxsize))
-        _let_grain_read_its_flags()
-        # Grain spawns its workers, so no state of JAX is forked.
-        options = grain.MultiprocessingOptions(num_workers=num_workers, per_worker_buffer_size=num_batches)
-        dataset = dataset.mp_prefetch(options, worker_init_fn=_prepare_worker)
-    return iter(dataset)
+    threads = grain.ReadOptions(num_threads=num_threads, prefetch_buffer_size=num_ahead if num_threads else 0)
+    dataset = grain.MapDataset.source(NumberedBatches(pipeline, start)).to_iter_dataset(threads)
+    # Grain would hand over arrays in shared memory, of which a container has 64 MB by default, and which a killed
+    # process leaves behind. Through a pipe it is about as fast.
+    dataset = experimental.WithOptionsIterDataset(dataset, experimental.DatasetOptions(min_shm_size=sys.maxsize))
+    _let_grain_read_its_flags()
+    # Grain spawns its workers, so no state of JAX is forked.
+    options = grain.MultiprocessingOptions(num_workers=num_workers, per_worker_buffer_size=num_ahead)
+    return iter(dataset.mp_prefetch(options, worker_init_fn=_prepare_worker))
 
 
 def _let_grain_read_its_flags() -> None:

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any, Self
 
-from kauldron_core.data.prefetch import read_ahead
+from kauldron_core.data.prefetch import with_threads, with_workers
 from kauldron_core.data.random_access import Batches, RandomAccessPipeline
 from kauldron_core.errors import ConfigError
 
@@ -34,16 +34,14 @@ class PrefetchingPipeline(RandomAccessPipeline):
                 raise ConfigError(f"{self}: {name} is {value!r}, not an integer of {least} or more.")
 
     def _feed(self, batches: Batches, start: int) -> Iterator[Any]:
-        if not (self.num_workers or self.num_threads):
+        settings = {"num_threads": self.num_threads, "num_ahead": self.prefetch_batches}
+        if self.num_workers:
+            feed = with_workers(self._pinned(batches), start, num_workers=self.num_workers, **settings)
+        elif self.num_threads:
+            feed = with_threads(batches, start, **settings)
+        else:
             yield from super()._feed(batches, start)
             return
-        feed = read_ahead(
-            self._pinned(batches),
-            start,
-            num_workers=self.num_workers,
-            num_threads=self.num_threads,
-            num_batches=self.prefetch_batches,
-        )
         try:
             for batch in feed:
                 yield self._placed(batch, batches.schedule)

@@ -39,7 +39,7 @@ def num_rows(tree: Any) -> int:
 
 def take_rows(tree: Any, rows: np.ndarray) -> Any:
     """Returns a copy of the given rows of every leaf."""
-    return jax.tree.map(lambda leaf: np.take(leaf, rows, axis=0), tree)
+    return jax.tree.map(lambda leaf: leaf.take(rows, axis=0), tree)
 
 
 def stack(records: Sequence[Any]) -> Any:

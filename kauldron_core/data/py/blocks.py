@@ -11,7 +11,7 @@ import numpy as np
 
 from kauldron_core.data.order import BlockShuffled, Order
 from kauldron_core.data.ordered import Records
-from kauldron_core.data.py.columns import column_rows, stacked, table_columns
+from kauldron_core.data.py.columns import StoredColumn, column_rows, scattered, stacked, stored_columns, take
 from kauldron_core.data.transforms.apply import transform_columns
 
 if TYPE_CHECKING:
@@ -49,37 +49,32 @@ class BlockRecords(Records):
         self._costs = np.array([block.num_bytes for block in blocks], np.int64)
         self._ends = np.cumsum(self._sizes)
         self._window = window
-        self._loaded: collections.OrderedDict[int, pa.Table] = collections.OrderedDict()
+        self._loaded: collections.OrderedDict[int, dict[str, StoredColumn]] = collections.OrderedDict()
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return int(self._sizes.sum())
 
     def read(self, numbers: np.ndarray) -> list[Any]:
-        return column_rows(table_columns(self._rows(numbers)), len(numbers))
+        return column_rows(self._columns(numbers), len(numbers))
 
     def read_batch(self, numbers: np.ndarray, selections: Sequence[Any]) -> Any:
-        return stacked(transform_columns(selections, table_columns(self._rows(numbers))))
+        return stacked(transform_columns(selections, self._columns(numbers)))
 
-    def _rows(self, numbers: np.ndarray) -> pa.Table:
-        """Returns the rows with these numbers, in this order."""
-        import pyarrow as pa
-
+    def _columns(self, numbers: np.ndarray) -> Any:
+        """Returns the records with these numbers, in this order, as columns."""
         blocks = np.searchsorted(self._ends, numbers, side="right")
-        order = np.argsort(blocks, kind="stable")
         parts = []
         for block in np.unique(blocks):
-            rows = numbers[order[blocks[order] == block]] - (self._ends[block] - self._sizes[block])
-            parts.append(self._block(int(block)).take(rows))
-        table = pa.concat_tables(parts)
-        back = np.empty_like(order)
-        back[order] = np.arange(len(order))
-        return table.take(back)
+            rows = np.flatnonzero(blocks == block)
+            within = numbers[rows] - (self._ends[block] - self._sizes[block])
+            parts.append((rows, take(self._block(int(block)), within)))
+        return scattered(parts, len(numbers))
 
-    def _block(self, number: int) -> pa.Table:
+    def _block(self, number: int) -> dict[str, StoredColumn]:
         with self._lock:
             if number not in self._loaded:
-                self._loaded[number] = self._blocks[number].load()
+                self._loaded[number] = stored_columns(self._blocks[number].load())
             self._loaded.move_to_end(number)
             loaded = self._loaded[number]
             while len(self._loaded) > 1 and self._costs[list(self._loaded)].sum() > 2 * self._window:

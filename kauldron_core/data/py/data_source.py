@@ -57,8 +57,8 @@ class DataSource(StoredPipeline, PrefetchingPipeline):
 
     def _open_records(self) -> Records:
         source: Any = self.data_source
-        if not hasattr(source, "__getitem__") and callable(source):
+        if isinstance(source, type) or (callable(source) and not hasattr(source, "__getitem__")):
             source = source()
         if not (hasattr(source, "__getitem__") and hasattr(source, "__len__")):
             raise ConfigError(f"data_source is {source!r}, which has no __len__ and __getitem__.")
-        return SourceRecords(source)
+        return SourceRecords(source)  # pyright: ignore[reportArgumentType]  (just checked)

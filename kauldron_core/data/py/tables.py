@@ -31,7 +31,7 @@ class TablePipeline(FilePipeline):
 
     columns: Sequence[str] | None = None
     fill_null: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    shuffle_window_mib: int = 128
+    shuffle_window_mib: int = 96
 
     def _source_key(self) -> Hashable:
         fill = tuple(sorted((name, repr(value)) for name, value in self.fill_null.items()))

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from kauldron_core.data.order import IndexShuffled, Shuffled, mixed_seed, shuffled
+from kauldron_core.data.order import CipherShuffled, Shuffled, mixed_seed, shuffled
 from kauldron_core.data.schedule import Schedule, split_epochs
 
-ORDERS = [Shuffled, IndexShuffled]
+ORDERS = [Shuffled, CipherShuffled]
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -34,9 +34,20 @@ def test_any_part_can_be_read_alone(order):
     np.testing.assert_array_equal(order(100, 5).records(1, np.arange(3, 90, 4)), whole[3:90:4])
 
 
+def test_the_cipher_leaves_no_pattern():
+    size, epochs = 1000, 200
+    records = np.array([CipherShuffled(size, 0).records(epoch, np.arange(size)) for epoch in range(epochs)])
+    # How often each tenth of the set comes in the first tenth of an epoch, and how far neighbours lie apart.
+    counts = np.bincount(records[:, :100].ravel() // 100, minlength=10)
+    assert np.abs(counts - 100 * epochs / 10).max() < 5 * np.sqrt(100 * epochs / 10)
+    gaps = np.abs(np.diff(records.astype(float), axis=1))
+    assert abs(gaps.mean() - size / 3) < 5
+    assert abs(np.mean(gaps == 1) - 2 / size) < 0.0005
+
+
 def test_only_large_sets_are_shuffled_without_memory():
     assert isinstance(shuffled(2**20, 0), Shuffled)
-    assert isinstance(shuffled(2**20 + 1, 0), IndexShuffled)
+    assert isinstance(shuffled(2**20 + 1, 0), CipherShuffled)
 
 
 def test_mixed_seeds_tell_parts_apart():
