@@ -58,11 +58,13 @@ class Head:
       address: Where jobs are submitted: `http://127.0.0.1:PORT`.
       environment: Variables of the processes that talk to it; the token is among them.
       pid: Its process number, which is that of its process group, too.
+      folder: Its temporary files; all its processes have this in their command lines.
     """
 
     address: str
     environment: Mapping[str, str]
     pid: int
+    folder: Path
 
     def submit(self, words: Sequence[str], *, working_dir: str | Path = ".") -> subprocess.CompletedProcess[str]:
         """Runs `python WORDS` as a job, passes its output on, and returns what came of it."""
@@ -109,7 +111,7 @@ def ray_head(*, num_cpus: int = 2) -> Iterator[Head]:
         )
     try:
         _wait_for(process, ports["--dashboard-port"], folder / "head.log")
-        yield Head(f"http://127.0.0.1:{ports['--dashboard-port']}", environment, process.pid)
+        yield Head(f"http://127.0.0.1:{ports['--dashboard-port']}", environment, process.pid, folder)
     finally:
         _end(process)
         shutil.rmtree(folder, ignore_errors=True)

@@ -13,6 +13,7 @@ COMMANDS = {
     "sweep": ("pipelines.sweep:command", "Train and evaluate every trial of a sweep on Ray."),
     "train": ("pipelines.train:command", "Train one run in this process, without Ray."),
     "eval": ("pipelines.evaluate:command", "Evaluate checkpoints of a run that exists."),
+    "config": ("pipelines.cli.config:config", "Show, compare, check or list a config, without running it."),
     "record": ("pipelines.record:command", "Bring the MLflow records of a run up to date."),
 }
 """Each command, where it is, and what it does."""

@@ -23,16 +23,20 @@ class OverrideCommand(click.Command):
 
     Attributes:
       word: What its one word without dashes is called in the help.
+      max_words: How many words without dashes it takes.
     """
 
     word = "CONFIG"
+    max_words = 1
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Sorts the words; Click gets what is its own."""
         from kauldron_core import konfig  # `kdr --help` does without it
 
         flags, options = self._names()
-        command = konfig.read_command(args, program=ctx.command_path, flags=flags, options=options)
+        command = konfig.read_command(
+            args, program=ctx.command_path, flags=flags, options=options, max_words=self.max_words
+        )
         ctx.meta[_COMMAND] = command
         ctx.meta[_TYPED] = shlex.join([*ctx.command_path.split(), *args])
         for note in command.notes:

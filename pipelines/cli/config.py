@@ -1,0 +1,184 @@
+"""`kdr config show|diff|validate|schema`: what a config says, before anything runs."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from kauldron_core import konfig, rundir
+from kauldron_core.errors import ConfigError
+from pipelines import experiment as experiments
+from pipelines.cli.commands import LazyGroup, OverrideCommand, sorted_words
+from pipelines.report import make_console, make_table
+
+COMMANDS = {
+    "show": ("pipelines.cli.config:show", "Print a config with the overrides applied, and what they changed."),
+    "diff": ("pipelines.cli.config:diff", "Compare two configs, or two trials."),
+    "validate": ("pipelines.cli.config:validate", "Build the config and trace one training step, on no device."),
+    "schema": ("pipelines.cli.config:schema", "List every leaf that can be overridden."),
+}
+
+EPILOG = """\b
+Examples:
+  kdr config show pipelines/configs/digits.py --cfg.model.hidden=32
+  kdr config diff runs/demo/trials/0000-hidden=32 runs/demo/trials/0001-hidden=128
+  kdr config validate pipelines/configs/digits.py --sweep.model.hidden='[32, 128]'
+  kdr config schema pipelines/configs/digits.py
+"""
+
+
+@click.group("config", cls=LazyGroup, table=COMMANDS, epilog=EPILOG, context_settings={"max_content_width": 110})
+def config() -> None:
+    """Look at a config without running it."""
+
+
+class TwoConfigs(OverrideCommand):
+    """A command that takes one config or two."""
+
+    word = "CONFIG [CONFIG]"
+    max_words = 2
+
+
+@click.command("show", cls=OverrideCommand)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["python", "json"]),
+    default="python",
+    show_default=True,
+    help="What to print.",
+)
+@click.option("--trial", metavar="NUMBER", type=int, help="The config of one trial of the sweep.")
+@click.pass_context
+def show(ctx: click.Context, form: str, trial: int | None) -> None:
+    """Print a config with the overrides applied; lines that they changed say what was there."""
+    words = sorted_words(ctx)
+    base, cfg = _before_and_after(words)
+    if trial is not None:
+        cfg = _trial(words, trial).config(cfg)
+    if form == "json":
+        # The marks go to standard error, so that what is printed stays JSON.
+        click.echo(konfig.to_json(cfg, indent=2))
+        for change in konfig.changes(base, cfg):
+            click.echo(f"changed: {_line(change)}", err=True)
+        return
+    for line in konfig.marked(cfg, base).splitlines():
+        is_marked = "  # was " in line or "  # new" in line or line.startswith("# removed")
+        click.echo(click.style(line, fg="yellow") if is_marked else line)
+
+
+@click.command("diff", cls=TwoConfigs)
+@click.pass_context
+def diff(ctx: click.Context) -> None:
+    """Compare two configs, or two trials of runs; with one word, the config and what the overrides make of it.
+
+    Each word is a config file, a JSON file or the folder of a trial. Overrides change the last one.
+    """
+    words = sorted_words(ctx)
+    if words.words:
+        base = _read(_required(words.config), {})
+        cfg = _overridden(_read(words.words[0], words.args), words)
+    else:
+        base, cfg = _before_and_after(words)
+    changes = konfig.changes(base.config if isinstance(base, konfig.ConfigFile) else base, cfg)
+    if not changes:
+        click.echo("no difference")
+    console = make_console()
+    if changes and console.is_terminal:
+        rows = [konfig.shown_change(change) for change in changes]
+        console.print(make_table([("path", "left"), ("first", "left"), ("second", "left")], rows))
+        return
+    for change in changes:
+        click.echo(_line(change))
+
+
+@click.command("validate", cls=OverrideCommand)
+@click.option("--trust", multiple=True, metavar="PACKAGE", help="Let configs call this package; may be repeated.")
+@click.pass_context
+def validate(ctx: click.Context, trust: Sequence[str]) -> None:
+    """Build the config, or a sweep's trials of different structure, and trace one training step of each.
+
+    Nothing is computed and no device is used: shapes, types and names are checked, in seconds.
+    """
+    from pipelines.cli import config_check  # brings JAX with it
+
+    words = sorted_words(ctx)
+    config_check.keep_off_devices()
+    experiment = experiments.read_experiment(words, trust=trust)
+    spec = experiments.read_spec(words)
+    trials = experiments.read_trials(words, experiment, spec)
+    built = experiments.check_trials(experiment, trials)
+    for name, trainer in built.items():
+        report = config_check.trace_step(trainer, label=name if len(trials) > 1 else "")
+        click.echo(f"{name if len(trials) > 1 else words.config}: {report}")
+    if len(trials) > 1:
+        click.echo(
+            f"{len(trials)} trials are valid; {len(built)} of different structure or value were built and traced"
+        )
+
+
+@click.command("schema", cls=OverrideCommand)
+@click.option("--all", "show_all", is_flag=True, help="List arguments that the config leaves at their defaults, too.")
+@click.pass_context
+def schema(ctx: click.Context, show_all: bool) -> None:
+    """List every leaf that can be overridden, with its type, its value and the line that documents it.
+
+    Off a terminal the columns are separated by tabs.
+    """
+    words = sorted_words(ctx)
+    _, cfg = _before_and_after(words)
+    leaves = [leaf for leaf in konfig.schema(cfg) if leaf.is_set or show_all]
+    rows = [[leaf.path, leaf.type, leaf.value, leaf.doc] for leaf in leaves]
+    console = make_console()
+    if not console.is_terminal:
+        for row in rows:
+            click.echo("\t".join(row))
+        return
+    console.print(make_table([(name, "left") for name in ("path", "type", "value", "documentation")], rows))
+
+
+def _required(config_path: str | None) -> str:
+    if config_path is None:
+        raise ConfigError("the config file is missing. Example: pipelines/configs/digits.py")
+    return config_path
+
+
+def _before_and_after(words: konfig.Command) -> tuple[konfig.ConfigDict, konfig.ConfigDict]:
+    """Returns the config that the command names, without and with its overrides."""
+    file = _read(_required(words.config), words.args)
+    base = copy.deepcopy(file.config)
+    return base, _overridden(file, words)
+
+
+def _overridden(file: konfig.ConfigFile, words: konfig.Command) -> konfig.ConfigDict:
+    konfig.apply_overrides(file.config, [f"{path}={text}" for path, text in words.cfg], aliases=file.aliases)
+    return file.config
+
+
+def _read(path: str, args: Any) -> konfig.ConfigFile:
+    """Returns the config in a file, or that of a trial's folder."""
+    if Path(path).is_dir():
+        trial = rundir.TrialDir(path)
+        if not trial.config_path.is_file():
+            trials = [str(inner.path) for inner in rundir.RunDir(path).trials()] if rundir.RunDir(path).exists() else []
+            known = f" Its trials: {', '.join(trials[:8])}." if trials else ""
+            raise ConfigError(f"{path}: this folder is no trial, it has no {trial.config_path.name}.{known}")
+        path = str(trial.config_path)
+    return konfig.load_config_file(path, args)
+
+
+def _trial(words: konfig.Command, number: int) -> konfig.Trial:
+    experiment = experiments.read_experiment(words)
+    trials = experiments.read_trials(words, experiment, experiments.read_spec(words))
+    if not 0 <= number < len(trials):
+        raise ConfigError(f"--trial={number}: the sweep has {len(trials)} trials (0 to {len(trials) - 1}).")
+    return trials[number]
+
+
+def _line(change: konfig.Change) -> str:
+    path, old, new = konfig.shown_change(change)
+    return f"{path}: {old} -> {new}"
