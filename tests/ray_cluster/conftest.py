@@ -13,7 +13,8 @@ from ray_cluster import environment
 # Ray reads its authentication mode when it is imported, so this stands before any test module is.
 environment.prepare_driver("local")
 
-_ACTORS = ("ray::HostWorker", "ray::Supervisor", "ray::EvaluatorWorker")
+# What Ray calls their processes; Tune wraps the supervisor's class.
+HOST_WORKER, SUPERVISOR, EVALUATOR = _ACTORS = ("ray::HostWorker", "ray::_Inner", "ray::EvaluatorWorker")
 
 
 @pytest.fixture(scope="session")
@@ -28,12 +29,24 @@ def ray_session(tmp_path_factory):
         yield ray.get_runtime_context().gcs_address
 
 
-def actor_processes() -> list[psutil.Process]:
-    """Returns the actor processes of ours among this process's children."""
+@pytest.fixture(scope="session")
+def root(tmp_path_factory):
+    """The folder of all runs: they share one compilation cache."""
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture
+def run_dir(root, request):
+    """A path for this test's run directory."""
+    return root / request.node.name
+
+
+def actor_processes(*names: str) -> list[psutil.Process]:
+    """Returns the actor processes of ours, or of these names, among this process's children."""
     found = []
     for child in psutil.Process(os.getpid()).children(recursive=True):
         with contextlib.suppress(psutil.Error):
-            if child.cmdline() and child.cmdline()[0].startswith(_ACTORS):
+            if child.cmdline() and child.cmdline()[0].startswith(names or _ACTORS):
                 found.append(child)
     return found
 

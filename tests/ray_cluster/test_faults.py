@@ -4,53 +4,59 @@ import logging
 import os
 import signal
 import threading
-import time
+from collections.abc import Callable
 
 import jax
 import numpy as np
-import psutil
 import pytest
 
 import ray_cluster
 from kauldron_core import kd, rundir
 from tests.ray_cluster import tiny
-from tests.ray_cluster.conftest import actor_processes
+from tests.ray_cluster.conftest import EVALUATOR, SUPERVISOR, actor_processes
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("ray_session", "no_leaks")]
 
 
-class Killer(threading.Thread):
+class Killer:
     """Kills one process with SIGKILL as soon as there is reason to."""
 
-    def __init__(self, find_pid):
-        super().__init__(daemon=True)
+    def __init__(self, find_pid: Callable[[], int | None]):
         self._find_pid = find_pid
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
         self.killed: int | None = None
-        self.start()
 
-    def run(self):
-        deadline = time.monotonic() + 90
-        while self.killed is None and time.monotonic() < deadline:
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._is_over.set()
+        self._thread.join()
+
+    def _watch(self):
+        while self.killed is None and not self._is_over.wait(0.05):
             pid = self._find_pid()
-            if pid is None:
-                time.sleep(0.05)
-            else:
+            if pid is not None:
                 os.kill(pid, signal.SIGKILL)
                 self.killed = pid
 
 
+def _pid_once(is_time: Callable[[], bool], name: str) -> int | None:
+    found = actor_processes(name) if is_time() else []
+    return found[0].pid if found else None
+
+
 def _state(run: rundir.RunDir, name: str):
+    kd.konfig.trust("tests")
     _, state = kd.load_run(run.trial(name), step=tiny.NUM_STEPS)
     return jax.tree.map(np.asarray, state.params)
 
 
-def _named(name: str) -> list[psutil.Process]:
-    return [process for process in actor_processes() if process.cmdline()[0].startswith(f"ray::{name}")]
-
-
-def test_s06_a_killed_worker_and_a_killed_evaluator_cost_nothing(tmp_path):
+def test_s06_a_killed_worker_and_a_killed_evaluator_cost_nothing(run_dir):
     """Both trials are the same; the worker of one is killed after its first checkpoint, and the evaluator too."""
-    run = rundir.RunDir(tmp_path / "run")
+    run = rundir.RunDir(run_dir)
     plan = tiny.plan(run.path, tiny.trial(0, seed=7, slow_s=0.1), tiny.trial(1, seed=7, slow_s=0.1))
 
     def worker_after_a_checkpoint():
@@ -58,41 +64,39 @@ def test_s06_a_killed_worker_and_a_killed_evaluator_cost_nothing(tmp_path):
         return rundir.read_status(run.trial("0000")).get("worker", {}).get("pid") if is_saved else None
 
     def evaluator_after_its_first_result():
-        found = _named("EvaluatorWorker")
-        return found[0].pid if found and rundir.list_eval_results(run.trial("0001")) else None
+        return _pid_once(lambda: bool(rundir.list_eval_results(run.trial("0001"))), EVALUATOR)
 
-    killers = [Killer(worker_after_a_checkpoint), Killer(evaluator_after_its_first_result)]
-    results = ray_cluster.run(plan)
-    assert all(killer.killed for killer in killers)
+    with Killer(worker_after_a_checkpoint) as worker, Killer(evaluator_after_its_first_result) as evaluator:
+        results = ray_cluster.run(plan)
+    assert worker.killed and evaluator.killed
     assert results.ok, results
     assert [row.num_evaluations for row in results.rows] == [len(tiny.STEPS)] * 2
     statuses = [rundir.read_status(run.trial(name)) for name in ("0000", "0001")]
     assert statuses[0]["num_failures"] == 1 and "num_failures" not in statuses[1]
-    assert statuses[0]["worker"]["pid"] != killers[0].killed
+    assert statuses[0]["worker"]["pid"] != worker.killed
     attempts = {segment.attempt for segment in rundir.list_segments(run.trial("0000").events)}
     assert attempts == {1, 2}
     jax.tree.map(np.testing.assert_array_equal, _state(run, "0000"), _state(run, "0001"))
 
 
-def test_a_killed_supervisor_is_replaced(tmp_path):
-    run = rundir.RunDir(tmp_path / "run")
+def test_a_killed_supervisor_is_replaced(run_dir):
+    run = rundir.RunDir(run_dir)
     plan = tiny.plan(run.path, tiny.trial(0, slow_s=0.1), pools=())
 
     def supervisor_after_a_checkpoint():
-        is_saved = (run.trial("0000").checkpoints / f"ckpt_{tiny.SAVE_EVERY}").exists()
-        return _named("Supervisor")[0].pid if is_saved else None
+        return _pid_once((run.trial("0000").checkpoints / f"ckpt_{tiny.SAVE_EVERY}").exists, SUPERVISOR)
 
-    killer = Killer(supervisor_after_a_checkpoint)
-    results = ray_cluster.run(plan)
+    with Killer(supervisor_after_a_checkpoint) as killer:
+        results = ray_cluster.run(plan)
     assert killer.killed
     assert [row.status for row in results.rows] == ["done"]
     steps = [event["step"] for event in rundir.read_events(run.trial("0000").events) if event["kind"] == "metrics"]
     assert steps == sorted(set(steps))
 
 
-def test_s02_s08_failing_and_diverging_trials_hurt_no_other(tmp_path, caplog):
+def test_s02_s08_failing_and_diverging_trials_hurt_no_other(run_dir, caplog):
     caplog.set_level(logging.WARNING)
-    run = rundir.RunDir(tmp_path / "run")
+    run = rundir.RunDir(run_dir)
     plan = tiny.plan(
         run.path,
         tiny.trial(0, loader=tiny.load_nothing),

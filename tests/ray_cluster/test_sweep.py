@@ -34,10 +34,10 @@ class Recorder:
 
 
 @pytest.fixture(scope="module")
-def sweep(ray_session, tmp_path_factory):
+def sweep(ray_session, root):
     """A finished sweep: its plan, results and sidecar. One trial needs more than the others (case S10)."""
     plan = tiny.plan(
-        tmp_path_factory.mktemp("sweep") / "run",
+        root / "sweep",
         *(tiny.trial(index) for index in range(4)),
         tiny.trial(4, resources={"CPU": 2}),
         metric="test/metrics/accuracy",
@@ -97,15 +97,14 @@ def test_the_same_again_starts_nothing(sweep):
     assert not again.phases_s
 
 
-def test_s04_a_removed_trial_and_a_removed_result_are_made_again(sweep, tmp_path):
+def test_s04_a_removed_trial_and_a_removed_result_are_made_again(sweep, run_dir):
     plan, results, _ = sweep
-    moved = tmp_path / "moved"
-    shutil.copytree(plan.run_dir, moved)
-    run = rundir.RunDir(moved)
+    shutil.copytree(plan.run_dir, run_dir)
+    run = rundir.RunDir(run_dir)
     shutil.rmtree(run.trial("0001").path)
     rundir.result_path(run.trial("0002"), "test", 20).unlink()
     before = {name: rundir.read_status(run.trial(name)) for name in ("0000", "0002")}
-    again = ray_cluster.run(tiny.plan(moved, *plan.trials))
+    again = ray_cluster.run(tiny.plan(run_dir, *plan.trials))
     assert again.ok
     # Trained in another process at another time, and bit for bit the same.
     assert [row.values["test/losses/total"] for row in again.rows] == [
@@ -115,15 +114,15 @@ def test_s04_a_removed_trial_and_a_removed_result_are_made_again(sweep, tmp_path
     assert evaluators.due(run.trial("0002"), finished=True) == []
 
 
-def test_u14_impossible_resources_are_refused_before_any_trial(tmp_path):
-    plan = tiny.plan(tmp_path / "run", tiny.trial(0), resources={"GPU": 4})
+def test_u14_impossible_resources_are_refused_before_any_trial(run_dir):
+    plan = tiny.plan(run_dir, tiny.trial(0), resources={"GPU": 4})
     with pytest.raises(ConfigError, match=r"asked for GPU 4 on one node\. Available: a node with GPU 0"):
         ray_cluster.run(plan)
-    assert rundir.RunDir(tmp_path / "run").trial("0000").status() == "queued"
+    assert rundir.RunDir(run_dir).trial("0000").status() == "queued"
 
 
-def test_a_run_in_use_is_refused(tmp_path):
-    plan = tiny.plan(tmp_path / "run", tiny.trial(0))
-    run = rundir.RunDir.create(tmp_path / "run")
+def test_a_run_in_use_is_refused(run_dir):
+    plan = tiny.plan(run_dir, tiny.trial(0))
+    run = rundir.RunDir.create(run_dir)
     with run.lock(), pytest.raises(ConfigError, match="in use by another driver"):
         ray_cluster.run(plan)
