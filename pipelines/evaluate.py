@@ -12,6 +12,7 @@ import click
 import evaluators
 from kauldron_core import konfig, rundir
 from kauldron_core.errors import ConfigError
+from kauldron_core.konfig.config_import import add_code_folder
 from pipelines.cli.commands import OverrideCommand, sorted_words
 from pipelines.cli.run import DONE, FAILED, run
 from pipelines.report import make_console, make_table, number
@@ -49,6 +50,7 @@ class EvalCommand(OverrideCommand):
 @click.option("--as", "as_name", metavar="NAME", help="Record under this name.")
 @click.option("--no-tracking", is_flag=True, help="Do not record in MLflow.")
 @click.option("--trust", multiple=True, metavar="PACKAGE", help="Let configs call this package; may be repeated.")
+@click.option("--trust-run", is_flag=True, help="Let configs call the code that the run keeps in RUN/code.")
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -58,6 +60,7 @@ def command(
     as_name: str | None,
     no_tracking: bool,
     trust: Sequence[str],
+    trust_run: bool,
 ) -> int:
     """Evaluates, shows each result as it is there, and prints a table."""
     words = sorted_words(ctx)
@@ -65,6 +68,9 @@ def command(
         raise ConfigError("the run is missing. Example: kdr eval runs/demo")
     path, console = Path(words.config), make_console()
     run_dir = _run_of(path)
+    if trust_run and run_dir is not None:
+        konfig.trust_run(run_dir)
+        add_code_folder(run_dir.code)
     recorder = None if no_tracking or run_dir is None else _start_recorder(run_dir, console)
     try:
         records = evaluators.evaluate_run(

@@ -189,6 +189,14 @@ def test_the_code_of_a_config_file_from_elsewhere_is_copied_into_the_run(tmp_pat
     assert str(run.code) in prepared.plan.python_path
 
 
+def test_l16_trials_get_the_address_that_the_driver_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ray_cluster import environment
+
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5000")
+    plan = prepare(f"--run.root={tmp_path}").plan
+    assert environment.worker_variables(plan, {"CPU": 1})["MLFLOW_TRACKING_URI"] == "http://127.0.0.1:5000"
+
+
 def test_place_store_is_beside_the_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words: Any = konfig.read_command([f"--run.root={tmp_path}"])
     assert run_folder.place_store(experiments.read_spec(words)).root == str(tmp_path)

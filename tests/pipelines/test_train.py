@@ -97,6 +97,23 @@ def test_eval_again_replaces_and_as_adds(trained: rundir.RunDir, capsys: pytest.
     assert rundir.read_eval_results(trial)["test-2", 20]["num_examples"] == 100
 
 
+@pytest.mark.process
+def test_the_code_of_a_run_is_used_in_a_new_process_when_it_is_trusted(tmp_path: Path) -> None:
+    mine = tmp_path / "elsewhere" / "mine.py"
+    mine.parent.mkdir()
+    mine.write_text(Path(DIGITS).read_text())
+    words = [*SMALL, f"--run.root={tmp_path}", "--run.name=one", "--no-tracking"]
+    assert main(["train", str(mine), *words]) == 0
+    mine.unlink()
+    command = [sys.executable, "-m", "pipelines.evaluate", str(tmp_path / "one"), "--again", "--no-tracking"]
+    environment = {**os.environ, "PYTHONPATH": os.getcwd()}
+    refused = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert refused.returncode == 2
+    assert "not trusted" in refused.stderr
+    trusted = subprocess.run([*command, "--trust-run"], env=environment, capture_output=True, text=True)
+    assert trusted.returncode == 0, trusted.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
