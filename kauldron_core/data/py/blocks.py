@@ -74,12 +74,14 @@ class BlockRecords(Records):
     def _block(self, number: int) -> dict[str, StoredColumn]:
         with self._lock:
             if number not in self._loaded:
+                self._make_room(int(self._costs[number]))
                 self._loaded[number] = stored_columns(self._blocks[number].load())
             self._loaded.move_to_end(number)
-            loaded = self._loaded[number]
-            while len(self._loaded) > 1 and self._costs[list(self._loaded)].sum() > 2 * self._window:
-                self._loaded.popitem(last=False)
-            return loaded
+            return self._loaded[number]
+
+    def _make_room(self, cost: int) -> None:
+        while self._loaded and self._costs[list(self._loaded)].sum() + cost > 2 * self._window:
+            self._loaded.popitem(last=False)
 
     def shuffled(self, seed: int, survivors: np.ndarray | None) -> Order:
         sizes = self._sizes

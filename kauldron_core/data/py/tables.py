@@ -13,6 +13,9 @@ from kauldron_core.data.py.blocks import Block, BlockRecords
 from kauldron_core.data.py.files import FilePipeline
 from kauldron_core.errors import ConfigError, unknown_name
 
+# Columns are read in pieces: whole, a block would be in memory twice while it is decoded.
+_READ_BUFFER = 2**20
+
 
 @dataclasses.dataclass(frozen=True)
 class TablePipeline(FilePipeline):
@@ -31,7 +34,7 @@ class TablePipeline(FilePipeline):
 
     columns: Sequence[str] | None = None
     fill_null: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    shuffle_window_mib: int = 96
+    shuffle_window_mib: int = 64
 
     def _source_key(self) -> Hashable:
         fill = tuple(sorted((name, repr(value)) for name, value in self.fill_null.items()))
@@ -70,6 +73,7 @@ class Parquet(TablePipeline):
     suffix: ClassVar[str] = ".parquet"
 
     def _blocks(self, file: str) -> Iterator[Block]:
+        import pyarrow as pa
         import pyarrow.parquet as pq
 
         with pq.ParquetFile(file) as opened:
@@ -78,8 +82,10 @@ class Parquet(TablePipeline):
 
         def load(group: int) -> Any:
             # Opened anew: a data set may have more files than a process may hold open.
-            with pq.ParquetFile(file, metadata=metadata) as reopened:
-                return self._filled(reopened.read_row_group(group, columns=columns))
+            with pq.ParquetFile(file, metadata=metadata, buffer_size=_READ_BUFFER) as reopened:
+                table = self._filled(reopened.read_row_group(group, columns=columns))
+            pa.default_memory_pool().release_unused()
+            return table
 
         for group in range(metadata.num_row_groups):
             chunks = [metadata.row_group(group).column(column) for column in range(metadata.num_columns)]
