@@ -13,6 +13,8 @@ from kauldron_core.konfig.files import from_json, load, save, to_json
 from kauldron_core.konfig.frozen import FrozenConfigDict, freeze
 from kauldron_core.konfig.immutable import ImmutableDict
 from kauldron_core.konfig.importing import imports, set_lazy_imported_modules
+from kauldron_core.konfig.leaves import Leaf, schema
+from kauldron_core.konfig.marking import changes, marked, shown_change
 from kauldron_core.konfig.mocking import mock_modules
 from kauldron_core.konfig.modules import get_config_from_module
 from kauldron_core.konfig.normalize import ResolvedObjectError
@@ -67,6 +69,11 @@ __all__ = [
     "imports",
     "is_reference",
     "listed",
+    "changes",
+    "marked",
+    "shown_change",
+    "Leaf",
+    "schema",
     "load",
     "load_config_file",
     "mock_modules",

@@ -9,8 +9,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
-import ml_collections
-
 from kauldron_core.errors import ConfigError, closest, listing, unknown_name
 from kauldron_core.konfig.axes import Listed, listed
 from kauldron_core.konfig.config_dict import ConfigDict
@@ -19,6 +17,7 @@ from kauldron_core.konfig.files import load
 from kauldron_core.konfig.names import Aliases, Names
 from kauldron_core.konfig.parameters import parameters_of
 from kauldron_core.konfig.proxies import Proxy
+from kauldron_core.konfig.references import Node
 from kauldron_core.konfig.refusal import refusal, shown
 from kauldron_core.konfig.slots import Slot
 from kauldron_core.konfig.splitting import partition_outside, split_items
@@ -142,7 +141,7 @@ def _get_config(module: ModuleType, texts: Mapping[str, str], file: Path) -> Any
         raise ConfigError(f"{file}: a config file defines get_config().{hint} Available: {listing(functions)}.")
     arguments = _arguments(get_config, texts, module)
     config = call_user(lambda: get_config(**arguments), file, "get_config")
-    if isinstance(config, (Mapping, ml_collections.ConfigDict)) and not isinstance(config, ConfigDict):
+    if isinstance(config, (Mapping, Node)) and not isinstance(config, ConfigDict):
         config = ConfigDict(cast("Mapping[Any, Any]", config))
     if not isinstance(config, ConfigDict):
         kind = type(config).__name__

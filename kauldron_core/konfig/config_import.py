@@ -46,14 +46,14 @@ def import_file(file: Path, *, root: Path | None = None) -> ImportedFile:
     Raises:
       ConfigError: When it fails, with the line.
     """
-    file = file.resolve()
+    shown, file = file, file.resolve()
     root = (root or Path.cwd()).resolve()
     name = dotted_name(file, root)
     if name is not None:
-        return ImportedFile(call_user(lambda: importlib.import_module(name), file), file, is_copied=False)
+        return ImportedFile(call_user(lambda: importlib.import_module(name), shown), file, is_copied=False)
     stable = stable_name(file)
     try:
-        return ImportedFile(call_user(lambda: _import_as(stable, file), file), file, is_copied=True)
+        return ImportedFile(call_user(lambda: _import_as(stable, file), shown), file, is_copied=True)
     except ConfigError as error:
         raise _with_hint(error, file) from error.__cause__
 
