@@ -31,6 +31,9 @@ class OverrideCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Sorts the words; Click gets what is its own."""
+        if ctx.resilient_parsing:
+            # The shell asks for candidates while the line is being typed: nothing on it is an error yet.
+            return super().parse_args(ctx, [])
         from kauldron_core import konfig  # `kdr --help` does without it
 
         flags, options = self._names()
@@ -89,7 +92,7 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Finds the command; an unknown one is refused with the closest."""
-        if args and args[0] not in self.table:
+        if args and args[0] not in self.table and not ctx.resilient_parsing:
             raise click.UsageError(unknown_name("command", args[0], self.table, at=ctx.command_path))
         return super().resolve_command(ctx, args)
 
