@@ -100,7 +100,7 @@ def ray_head(*, num_cpus: int = 2) -> Iterator[Head]:
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_DEDUP_LOGS": "0",
     }
-    ports = dict(zip(_PORTS, _free_ports(len(_PORTS)), strict=True))
+    ports: dict[str, int] = dict(zip(_PORTS, _free_ports(len(_PORTS)), strict=True))
     with (folder / "head.log").open("w") as log:
         process = subprocess.Popen(
             [_beside("ray"), "start", "--head", "--block", *_options(folder, ports, num_cpus)],

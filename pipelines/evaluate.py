@@ -129,7 +129,7 @@ def _print(console: Console, records: Sequence[dict[str, Any]]) -> None:
         ]
         for record in records
     ]
-    console.print(make_table([*columns, *((name, "right") for name in names)], rows))
+    console.print(make_table([*columns, *((name, "right") for name in names)], rows, width=console.width))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -12,7 +12,7 @@ from pipelines import experiment as experiments
 from pipelines import planning, run_folder
 from pipelines.cli.commands import OverrideCommand, sorted_words, typed_command
 from pipelines.cli.run import DONE, FAILED, run
-from pipelines.report import LiveReport, make_console, make_table, print_results
+from pipelines.report import LiveReport, count, make_console, make_table, print_results
 from pipelines.tracking import RecorderProcess
 
 HELP = """Train and evaluate every trial of a sweep on Ray.
@@ -82,7 +82,7 @@ def start(
     """
     prepared.write_code()
     report.expect(evaluators=prepared.evaluators, ranking=prepared.ranking)
-    report.say(f"{len(prepared.plan.trials)} trials in {prepared.plan.run_dir}")
+    report.say(f"{count(len(prepared.plan.trials), 'trial')} in {prepared.plan.run_dir}")
     sidecars = [report, *([recorder] if recorder is not None else [])]
     try:
         results = ray_cluster.run(prepared.plan, address=address, sidecars=sidecars)
@@ -105,10 +105,12 @@ def _print_plan(prepared: planning.Prepared) -> None:
     """Prints what would run."""
     plan, console = prepared.plan, make_console()
     rows = [
-        [trial.name, trial.fingerprint, ", ".join(f"{path}={value!r}" for path, value in trial.overrides)]
+        [trial.name, ", ".join(f"{path}={value!r}" for path, value in trial.overrides), trial.fingerprint]
         for trial in plan.trials
     ]
-    console.print(make_table([("trial", "left"), ("identity", "left"), ("overrides", "left")], rows))
+    console.print(
+        make_table([("trial", "left"), ("overrides", "left"), ("identity", "left")], rows, width=console.width)
+    )
     resources = ", ".join(f"{amount:g} {name}" for name, amount in plan.sweep.resources.items())
     console.print(f"trials      {len(plan.trials)}, each with {resources}", markup=False, soft_wrap=True)
     console.print(f"evaluators  {', '.join(prepared.evaluators) or 'none'}", markup=False, soft_wrap=True)

@@ -3,6 +3,6 @@
 from pipelines.report.final import print_results
 from pipelines.report.live import LiveReport
 from pipelines.report.ranking import Ranking, choose_ranking
-from pipelines.report.tables import make_console, make_table, number
+from pipelines.report.tables import count, make_console, make_table, number
 
-__all__ = ["LiveReport", "Ranking", "choose_ranking", "make_console", "make_table", "number", "print_results"]
+__all__ = ["LiveReport", "Ranking", "choose_ranking", "count", "make_console", "make_table", "number", "print_results"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pipelines.report.ranking import Ranking, choose_ranking
-from pipelines.report.tables import COLUMNS, make_table, number
+from pipelines.report.tables import make_table, trial_columns, trial_row
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -37,10 +37,10 @@ def print_results(
     first = [chosen.metric] if chosen else []
     metrics = list(dict.fromkeys([*first, *_evaluated_losses(results, evaluators), _LOSS]))
     rows = [
-        [row.name, row.status, str(row.num_evaluations), str(row.step), *(number(row.values.get(m)) for m in metrics)]
+        trial_row(row.name, row.status, row.values, metrics, step=row.step, num_evaluations=row.num_evaluations)
         for row in ranked
     ]
-    console.print(make_table([*COLUMNS, *((name, "right") for name in metrics)], rows))
+    console.print(make_table(trial_columns(metrics), rows, width=console.width))
     for line in [*_faults(results), f"run       {results.run_dir}"]:
         console.print(line, markup=False, soft_wrap=True)
     if view_command:

@@ -9,7 +9,7 @@ from kauldron_core import rundir
 from pipelines.follow import News
 from pipelines.report.ranking import Ranking
 from pipelines.report.state import SweepState, TrialState
-from pipelines.report.tables import COLUMNS, make_table, number
+from pipelines.report.tables import count, make_table, number, trial_columns, trial_row
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -91,12 +91,12 @@ class LiveReport:
         return f"{time.monotonic() - self._began:5.0f} s"
 
     def _summary(self, state: SweepState) -> str:
-        counts = ", ".join(f"{count} {status}" for status, count in state.counts().items())
+        counts = ", ".join(f"{number} {status}" for status, number in state.counts().items())
         ranking = state.ranking(evaluators=self._evaluators, asked=self._asked)
         best = state.ranked(ranking)[0] if ranking and state.trials else None
         value = best.values.get(ranking.metric) if best and ranking else None
         text = f"; best so far {best.name}, {ranking.metric} {number(value)}" if best and ranking and value else ""
-        return f"{self._elapsed()}  {len(state.trials)} trials: {counts}{text}"
+        return f"{self._elapsed()}  {count(len(state.trials), 'trial')}: {counts}{text}"
 
     def _table(self, state: SweepState) -> RenderableType:
         ranking = state.ranking(evaluators=self._evaluators, asked=self._asked)
@@ -104,10 +104,10 @@ class LiveReport:
         first = [ranking.metric] if ranking else []
         metrics = list(dict.fromkeys([*first, _LOSS]))
         rows = [
-            [row.name, row.status, str(row.evaluations), str(row.step), *(number(row.values.get(m)) for m in metrics)]
+            trial_row(row.name, row.status, row.values, metrics, step=row.step, num_evaluations=row.evaluations)
             for row in shown
         ]
-        return make_table([*COLUMNS, *((name, "right") for name in metrics)], rows, title=self._summary(state))
+        return make_table(trial_columns(metrics), rows, title=self._summary(state), width=self.console.width)
 
 
 def _worth_showing(ranked: list[TrialState], most: int) -> list[TrialState]:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-COLUMNS = (("trial", "left"), ("status", "left"), ("evaluations", "right"), ("step", "right"))
-"""What every table of trials begins with; the metrics follow."""
 
 _STATUS_STYLE = {"done": "green", "running": "cyan", "failed": "red", "diverged": "magenta", "preempted": "yellow"}
-_LOG_WIDTH = 200  # a log file has no width; lines are cut where a reader's screen ends anyway
+_LOG_WIDTH = 1000  # a log file has no width; its reader can scroll
+_BETWEEN = 3  # characters between two columns
+_KEPT_COLUMNS = 3
 
 
 def number(value: float | int | None) -> str:
@@ -26,24 +26,61 @@ def number(value: float | int | None) -> str:
     return f"{value:.4f}" if 1e-3 <= abs(value) < 1e4 or value == 0 else f"{value:.2e}"
 
 
-def make_table(columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]], *, title: str = "") -> Table:
+def make_table(
+    columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]], *, title: str = "", width: int = _LOG_WIDTH
+) -> Table:
     """Returns a table.
 
     Args:
-      columns: Headings and alignments (`left`, `right`).
+      columns: Headings and alignments (`left`, `right`), the most important ones first.
       rows: Texts, one a column.
       title: One line above.
+      width: Room that there is. Where it is too small headings are broken at their slashes, then the last columns go.
     """
     from rich import box  # 0.1 s: only where something is shown
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False)
-    for heading, side in columns:
-        table.add_column(heading, justify="right" if side == "right" else "left", no_wrap=True)
-    for row in rows:
-        table.add_row(*(Text(text, style=_STATUS_STYLE.get(text, "")) for text in row))
+    texts = [list(row) for row in rows]
+    headings = _fitting_headings([heading for heading, _ in columns], texts, width)
+    table = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left", title_style="", pad_edge=False)
+    for heading, (_, side) in zip(headings, columns, strict=False):
+        table.add_column(heading, justify="right" if side == "right" else "left", no_wrap=True, vertical="bottom")
+    for row in texts:
+        table.add_row(*(Text(text, style=_STATUS_STYLE.get(text, "")) for text in row[: len(headings)]))
     return table
+
+
+def trial_columns(metrics: Sequence[str]) -> list[tuple[str, str]]:
+    """Returns the columns of a table of trials; `trial_row` gives its rows."""
+    named = [(name, "right") for name in metrics]
+    return [("trial", "left"), ("status", "left"), *named, ("step", "right"), ("evals", "right")]
+
+
+def trial_row(
+    name: str, status: str, values: Mapping[str, float], metrics: Sequence[str], *, step: int, num_evaluations: int
+) -> list[str]:
+    """Returns the texts of one trial."""
+    return [name, status, *(number(values.get(metric)) for metric in metrics), str(step), str(num_evaluations)]
+
+
+def _fitting_headings(headings: list[str], rows: list[list[str]], width: int) -> list[str]:
+    """Returns the headings of the columns that fit, broken into lines where that helps."""
+    if _width(headings, rows) > width:
+        headings = [heading.replace("/", "/\n") for heading in headings]
+    while len(headings) > _KEPT_COLUMNS and _width(headings, rows) > width:
+        headings = headings[:-1]
+    return headings
+
+
+def _width(headings: list[str], rows: list[list[str]]) -> int:
+    columns = zip(headings, *(row[: len(headings)] for row in rows), strict=True)
+    return sum(max(len(line) for text in column for line in text.split("\n")) + _BETWEEN for column in columns)
+
+
+def count(number: int, what: str) -> str:
+    """Returns `1 trial`, `2 trials`."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def make_console(stream: IO[str] | None = None) -> Console:

@@ -123,6 +123,18 @@ def test_the_users_metric_and_mode_sort_the_final_table() -> None:
     assert re.findall(r"^ (\d{4})", text, re.MULTILINE) == ["0001", "0002", "0000"]
 
 
+@pytest.mark.parametrize(("width", "shown"), [(100, 3), (60, 3), (40, 2), (30, 1)])
+def test_a_narrow_terminal_gets_whole_names_and_fewer_columns(width: int, shown: int) -> None:
+    stream = io.StringIO()
+    console = Console(file=stream, force_terminal=True, width=width, color_system=None)
+    values = {"test/metrics/accuracy": 0.9, "test/losses/total": 0.25, "train/losses/total": 0.5}
+    print_results(console, results(row(0, None, values=values)), view_command=None, evaluators=("test",))
+    line = next(line for line in stream.getvalue().splitlines() if "0000" in line)
+    assert re.findall(r"0\.\d{4}", line) == ["0.9000", "0.2500", "0.5000"][:shown]
+    assert "…" not in stream.getvalue()
+    assert "0000" in line and "done" in line
+
+
 def test_everything_that_did_not_succeed_has_a_line() -> None:
     text = printed(
         results(
