@@ -6,14 +6,15 @@ import numbers
 import pathlib
 from typing import Any, Final
 
-import ml_collections
-
 from kauldron_core.errors import ConfigError
 from kauldron_core.konfig.markers import CONST, QUALNAME
+from kauldron_core.konfig.nodes import is_a, is_node, is_sequence, kind_of
 from kauldron_core.konfig.references import LAZY, Placeholder
 
 PLAIN: Final = frozenset({type(None), bool, int, float, str})
 """Types of values that are stored as they are, without another look."""
+
+_SEQUENCES: Final = frozenset({list, tuple})
 
 
 class ConfigTypeError(ConfigError, TypeError):
@@ -32,19 +33,19 @@ def cast(value: Any, old: Any, at: str) -> Any:
         return _cast_to(value, old.type, at)
     if type(old) in LAZY:
         return value
-    if _is_node(old) or _is_node(value):
+    if is_node(old) or is_node(value):
         return _cast_node(value, old, at)
-    return _cast_to(value, type(old), at)
+    return _cast_to(value, kind_of(old), at)
 
 
-def _cast_to(value: Any, kind: type, at: str) -> Any:
+def _cast_to(value: Any, kind: Any, at: str) -> Any:
     if kind is object or (isinstance(value, kind) and not _is_bool_for_number(value, kind)):
         return value
     if _is_call(value):
         return value  # What a call returns is not known before it is made.
-    if kind is float and isinstance(value, numbers.Real) and not isinstance(value, bool):
-        return float(value) if isinstance(value, int) else value
-    if kind in (list, tuple) and isinstance(value, (list, tuple)):
+    if kind is float and is_a(value, numbers.Real) and not is_a(value, bool):
+        return float(value) if is_a(value, int) else value
+    if kind in _SEQUENCES and is_sequence(value):
         return kind(value)
     if issubclass(kind, pathlib.PurePath) and isinstance(value, (str, pathlib.PurePath)):
         return kind(value)
@@ -64,20 +65,16 @@ def _cast_node(value: Any, old: Any, at: str) -> Any:
     raise ConfigTypeError(f"{at}: {_shown(value)} does not fit, the field holds {_shown(old)}")
 
 
-def _is_node(value: Any) -> bool:
-    return isinstance(value, ml_collections.ConfigDict)
-
-
 def _is_call(value: Any) -> bool:
-    return _is_node(value) and (QUALNAME in value or CONST in value)
+    return is_node(value) and (QUALNAME in value or CONST in value)
 
 
 def _shown(value: Any) -> str:
-    if _is_node(value):
+    if is_node(value):
         return "a call" if _is_call(value) else "a dict"
     text = repr(value)
-    return f"{_kind(type(value))} ({text if len(text) <= 60 else text[:57] + '...'})"
+    return f"{_kind(kind_of(value))} ({text if len(text) <= 60 else text[:57] + '...'})"
 
 
-def _kind(kind: type) -> str:
+def _kind(kind: Any) -> str:
     return f"{'an' if kind.__name__[0] in 'aeiou' else 'a'} {kind.__name__}"

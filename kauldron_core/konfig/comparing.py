@@ -6,15 +6,22 @@ import hashlib
 import json
 from typing import Any, NamedTuple
 
-import ml_collections
-
 from kauldron_core import paths
 from kauldron_core.konfig.encoding import encode
 from kauldron_core.konfig.evaluate import Evaluation
 from kauldron_core.konfig.names_of_nodes import shown_key
-from kauldron_core.konfig.nodes import fields
+from kauldron_core.konfig.nodes import fields, is_node, is_sequence
 
-MISSING: Any = type("Missing", (), {"__repr__": lambda self: "<missing>", "__bool__": lambda self: False})()
+
+class _Missing:
+    def __repr__(self) -> str:
+        return "<missing>"
+
+    def __bool__(self) -> bool:
+        return False
+
+
+MISSING: Any = _Missing()
 """The value of a field that one of two configs does not have."""
 
 
@@ -34,16 +41,16 @@ def flatten(cfg: Any) -> dict[str, Any]:
 
     def visit(value: Any, path: str) -> None:
         value = evaluation.value(value)
-        is_node = isinstance(value, ml_collections.ConfigDict)
-        is_tree = is_node or isinstance(value, (list, tuple))
+        has_fields = is_node(value)
+        is_tree = has_fields or is_sequence(value)
         if not is_tree or not value or id(value) in inside:
             leaves[path] = value
             return
         inside.append(id(value))
-        keys: Any = fields(value) if is_node else range(len(value))  # pyright: ignore[reportUnknownArgumentType]
+        keys: Any = fields(value) if has_fields else range(len(value))
         for key in keys:
-            shown = shown_key(fields(value), key) if is_node else key
-            visit(evaluation.read(value, key) if is_node else value[key], paths.join(path, shown))  # pyright: ignore[reportUnknownArgumentType]
+            shown = shown_key(fields(value), key) if has_fields else key
+            visit(evaluation.read(value, key) if has_fields else value[key], paths.join(path, shown))
         inside.pop()
 
     visit(cfg, "")

@@ -9,15 +9,14 @@ from __future__ import annotations
 import collections.abc
 import contextlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from typing import Any, NoReturn, Self
-
-import ml_collections
 
 from kauldron_core.errors import ConfigError, unknown_name
 from kauldron_core.konfig import casting, copying, encoding, html, names_of_nodes, nodes, printing, signatures
 from kauldron_core.konfig.evaluate import Evaluation
 from kauldron_core.konfig.markers import CONST, QUALNAME
+from kauldron_core.konfig.nodes import Node, kind_of
 from kauldron_core.konfig.normalize import Builder
 from kauldron_core.konfig.origins import caller
 from kauldron_core.konfig.references import LAZY, PathRef, Placeholder
@@ -25,7 +24,7 @@ from kauldron_core.konfig.references import LAZY, PathRef, Placeholder
 _UNSET: Any = object()
 
 
-class ConfigDict(ml_collections.ConfigDict):
+class ConfigDict(Node):
     """A node of a config, with attribute access, references, type safety and argument checks.
 
     Args:
@@ -38,7 +37,7 @@ class ConfigDict(ml_collections.ConfigDict):
 
     def __init__(
         self,
-        initial_dictionary: Mapping[Any, Any] | ml_collections.ConfigDict | None = None,
+        initial_dictionary: Mapping[Any, Any] | Node | None = None,
         type_safe: bool = True,
     ) -> None:
         vars(self).update(nodes.initial_state(type_safe=type_safe, origin=caller()))
@@ -203,7 +202,7 @@ class ConfigDict(ml_collections.ConfigDict):
         return self
 
     @contextlib.contextmanager
-    def ignore_type(self) -> Iterator[Self]:
+    def ignore_type(self) -> Generator[Self]:
         """Lets fields change their type inside the block, here and below."""
         before = [(node, node.is_type_safe) for node in copying.nodes(self)]
         for node, _ in before:
@@ -214,10 +213,10 @@ class ConfigDict(ml_collections.ConfigDict):
             for node, was_safe in before:
                 vars(node)["_type_safe"] = was_safe
 
-    def get_type(self, key: Any) -> type:
+    def get_type(self, key: Any) -> Any:
         """Returns the type that a new value of the field has to have."""
         value = self._fields[nodes.stored_key(self, key)]
-        return value.type if type(value) is Placeholder else type(self[key])
+        return value.type if type(value) is Placeholder else kind_of(self[key])
 
     # -- copies and comparison
 
@@ -280,4 +279,5 @@ class ConfigDict(ml_collections.ConfigDict):
 
 
 # Functions of others ask whether something is a mapping; ml_collections does not say so of its class.
-collections.abc.MutableMapping.register(ConfigDict)
+_MUTABLE_MAPPING: Any = collections.abc.MutableMapping
+_MUTABLE_MAPPING.register(ConfigDict)

@@ -5,12 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-import ml_collections
-
 from kauldron_core.konfig.evaluate import Evaluation
 from kauldron_core.konfig.markers import CONST, QUALNAME
 from kauldron_core.konfig.names_of_nodes import shown_key
-from kauldron_core.konfig.nodes import distrust, fields, is_trusted, stored_key
+from kauldron_core.konfig.nodes import (
+    Node,
+    blank,
+    distrust,
+    fields,
+    is_a,
+    is_node,
+    is_sequence,
+    is_trusted,
+    kind_of,
+    stored_key,
+)
 from kauldron_core.konfig.references import OpRef, PathRef, Placeholder
 
 if TYPE_CHECKING:
@@ -25,14 +34,14 @@ def nodes(root: Any) -> list[ConfigDict]:
     pending = [root]
     while pending:
         value = pending.pop()
-        if isinstance(value, ml_collections.ConfigDict):
+        if is_node(value):
             if id(value) not in found:
                 found[id(value)] = value
                 pending.extend(reversed(list(fields(value).values())))
-        elif isinstance(value, (list, tuple)):
-            pending.extend(reversed(value))  # pyright: ignore[reportUnknownArgumentType]
-        elif isinstance(value, dict):
-            pending.extend(reversed(value.values()))  # pyright: ignore[reportUnknownArgumentType]
+        elif is_sequence(value):
+            pending.extend(reversed(value))
+        elif is_a(value, dict):
+            pending.extend(reversed(value.values()))
         elif type(value) is Placeholder:
             pending.append(value.value)
         elif type(value) is OpRef:
@@ -51,18 +60,22 @@ def walk(root: Any, *, operands: bool) -> Iterator[tuple[tuple[Any, ...], Config
     pending: list[tuple[tuple[Any, ...], Any]] = [((), root)]
     while pending:
         path, value = pending.pop()
-        if isinstance(value, ml_collections.ConfigDict):
+        if is_node(value):
             if id(value) not in visited:
                 visited.add(id(value))
-                yield path, value  # pyright: ignore[reportReturnType]
+                yield path, value
                 own = fields(value)
                 pending.extend(((*path, shown_key(own, key)), item) for key, item in reversed(own.items()))
-        elif isinstance(value, (list, tuple)):
-            pending.extend(((*path, index), item) for index, item in reversed(list(enumerate(value))))  # pyright: ignore[reportUnknownArgumentType]
+        elif is_sequence(value):
+            pending.extend(((*path, index), item) for index, item in _reversed_entries(value))
         elif type(value) is Placeholder:
             pending.append((path, value.value))
         elif type(value) is OpRef and operands:
             pending.extend((path, arg) for arg in (*value.konfig_args, *value.konfig_kwargs.values()))
+
+
+def _reversed_entries(values: Any) -> list[tuple[int, Any]]:
+    return [(index, values[index]) for index in range(len(values) - 1, -1, -1)]
 
 
 def deepcopy(root: ConfigDict, memo: dict[Any, Any] | None = None) -> ConfigDict:
@@ -84,24 +97,22 @@ def _copy_node(node: ConfigDict, memo: dict[Any, Any]) -> ConfigDict:
     vars(copied).update(state)
     copied_fields = state["_fields"]
     for key, value in fields(node).items():
-        copied_fields[key] = value if type(value) in _ATOMS else _copy_value(value, memo)
+        copied_fields[key] = value if kind_of(value) in _ATOMS else _copy_value(value, memo)
     return copied
 
 
+_SEQUENCES = frozenset({list, tuple})
 _ATOMS = frozenset({type(None), bool, int, float, str, bytes})
 
 
 def _copy_value(value: Any, memo: dict[Any, Any]) -> Any:
-    if isinstance(value, ml_collections.ConfigDict):
-        return _copy_node(value, memo)  # pyright: ignore[reportArgumentType]
-    kind = type(value)
-    if kind is list or kind is tuple:
-        if id(value) in memo:
-            return memo[id(value)]
-        copied = kind(item if type(item) in _ATOMS else _copy_value(item, memo) for item in value)
-        if kind is list:
-            memo[id(value)] = copied
-        return copied
+    if is_node(value):
+        return _copy_node(value, memo)
+    kind = kind_of(value)
+    if kind in _SEQUENCES:
+        if id(value) not in memo:
+            memo[id(value)] = kind(item if kind_of(item) in _ATOMS else _copy_value(item, memo) for item in value)
+        return memo[id(value)]
     if kind is set:
         return set(value)
     if kind is dict:
@@ -144,19 +155,19 @@ def anchored(ref: PathRef, members: Any) -> tuple[Any, tuple[Any, ...]]:
         if index == len(parts):
             break
         part = parts[index]
-        if isinstance(value, ml_collections.ConfigDict):
-            value = fields(value).get(stored_key(value, part))  # pyright: ignore[reportAttributeAccessIssue]
+        if is_node(value):
+            value = fields(value).get(stored_key(value, part))
             value = value.value if type(value) is Placeholder else value
-        elif isinstance(value, (list, tuple)) and isinstance(part, int) and -len(value) <= part < len(value):
-            value = value[part]  # pyright: ignore[reportUnknownVariableType]
+        elif is_sequence(value) and isinstance(part, int) and -len(value) <= part < len(value):
+            value = value[part]
         else:
             break
     return None, ()
 
 
-def merge(target: ConfigDict, source: Mapping[Any, Any] | ConfigDict) -> None:
+def merge(target: Any, source: Any) -> None:
     """Merges `source` into `target`; what `source` holds is copied, its references lead into `target`."""
-    if not isinstance(source, ml_collections.ConfigDict):
+    if not is_node(source):
         for key, value in source.items():
             _merge_field(target, key, value)
         return
@@ -164,14 +175,14 @@ def merge(target: ConfigDict, source: Mapping[Any, Any] | ConfigDict) -> None:
     _merge_node(target, source, memo)
 
 
-def _merge_node(target: ConfigDict, source: Any, memo: dict[Any, Any]) -> None:
+def _merge_node(target: Any, source: Any, memo: dict[Any, Any]) -> None:
     memo[id(source)] = target
     if not is_trusted(source):
         distrust(target)
     for key, value in list(fields(source).items()):
         old = fields(target).get(key)
         if _merges(old, value):
-            _merge_node(old, value, memo)  # pyright: ignore[reportArgumentType]
+            _merge_node(old, value, memo)
         elif key in (QUALNAME, CONST):
             fields(target)[key] = value
         else:
@@ -180,15 +191,15 @@ def _merge_node(target: ConfigDict, source: Any, memo: dict[Any, Any]) -> None:
 
 def _merge_field(target: ConfigDict, key: Any, value: Any) -> None:
     old = fields(target).get(stored_key(target, key))
-    if isinstance(value, Mapping) and _merges(old, value):
-        merge(old, value)  # pyright: ignore[reportArgumentType]
+    if is_a(value, Mapping) and _merges(old, value):
+        merge(old, value)
     else:
         target[key] = value
 
 
 def _merges(old: Any, new: Any) -> bool:
     """Whether `new` goes into `old` field by field: dicts into dicts and calls, calls into calls of the same target."""
-    if not isinstance(old, ml_collections.ConfigDict) or not isinstance(new, (ml_collections.ConfigDict, Mapping)):
+    if not is_node(old) or not is_a(new, (Node, Mapping)):
         return False
     if CONST in old or CONST in new:
         return False
@@ -202,17 +213,16 @@ def without_references(root: ConfigDict) -> ConfigDict:
 
     def copied(value: Any) -> Any:
         value = evaluation.value(value)
-        if isinstance(value, ml_collections.ConfigDict):
+        if is_node(value):
             if id(value) not in memo:
-                blank = type(value).__new__(type(value))
-                memo[id(value)] = blank
-                vars(blank).update(vars(value))
-                vars(blank)["_fields"] = own = {}
+                own: dict[Any, Any] = {}
+                memo[id(value)] = copied_node = blank(kind_of(value))
+                copied_node.__dict__.update({**value.__dict__, "_fields": own})
                 for key in fields(value):
                     own[key] = copied(evaluation.read(value, key))
             return memo[id(value)]
-        if type(value) in (list, tuple):
-            return type(value)(copied(item) for item in value)
+        if is_sequence(value):
+            return kind_of(value)(copied(item) for item in value)
         return value
 
     return copied(root)
@@ -225,14 +235,14 @@ def to_dict(root: ConfigDict, *, preserve: bool) -> dict[Any, Any]:
 
     def plain(value: Any) -> Any:
         value = value if preserve else evaluation.value(value)
-        if isinstance(value, ml_collections.ConfigDict):
+        if is_node(value):
             if id(value) not in memo:
                 memo[id(value)] = own = {}
                 for key, item in fields(value).items():
                     own[key] = plain(item if preserve else evaluation.read(value, key))
             return memo[id(value)]
-        if type(value) in (list, tuple):
-            return type(value)(plain(item) for item in value)
+        if is_sequence(value):
+            return kind_of(value)(plain(item) for item in value)
         return value
 
     return plain(root)
@@ -245,15 +255,15 @@ def is_equal(left: Any, right: Any) -> bool:
 
     def same(one: Any, other: Any) -> bool:
         one, other = evaluation.value(one), evaluation.value(other)
-        if isinstance(one, ml_collections.ConfigDict) and isinstance(other, ml_collections.ConfigDict):
+        if is_node(one) and is_node(other):
             if (id(one), id(other)) in compared:
                 return True
             compared.add((id(one), id(other)))
             return fields(one).keys() == fields(other).keys() and all(
                 same(evaluation.read(one, key), evaluation.read(other, key)) for key in fields(one)
             )
-        if type(one) in (list, tuple):
-            return type(one) is type(other) and len(one) == len(other) and all(map(same, one, other))
+        if is_sequence(one):
+            return type(one) is kind_of(other) and len(one) == len(other) and all(map(same, one, other))
         return one is other or bool(one == other)
 
     return same(left, right)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kauldron_core import paths
 from kauldron_core.errors import ConfigError, unknown_name
 from kauldron_core.konfig import markers, operations
+from kauldron_core.konfig.nodes import is_a
 from kauldron_core.konfig.references import OpRef, PathRef, Placeholder
 from kauldron_core.konfig.targets import find_target
 from kauldron_core.konfig.trusting import UntrustedError
@@ -109,12 +110,12 @@ class Marked:
             raise ConfigError(unknown_name("class of paths", str(name), _PATH_CLASSES, at=self._builder.place()))
         return find_target(name, trusted=True)(value)
 
-    def _read__dtype(self, value: str) -> Any:
+    def _read__dtype(self, value: Any) -> Any:
         return _numpy_dtype(value)
 
     def _read__scalar(self, value: list[Any]) -> Any:
         dtype, number = _list(value)
-        if isinstance(number, list):
+        if is_a(number, list):
             number = complex(*number)
         kind = _numpy_dtype(dtype)
         if kind.kind in "OSUM" or not isinstance(number, (bool, int, float, complex)):
@@ -142,7 +143,7 @@ class Marked:
             self._builder.shared[shared_id] = made
         return made
 
-    def _read__ref(self, value: str) -> PathRef:
+    def _read__ref(self, value: Any) -> PathRef:
         if not isinstance(value, str):
             raise ConfigError(f"{self._builder.place()}: a reference is the text of a path")
         return PathRef(self._builder.root, paths.parse(value), trusted=self._builder.is_trusted)
@@ -184,7 +185,7 @@ def is_number_of_numpy(value: Any) -> bool:
     return bool(names & {"numpy.generic", "numpy.dtype"})
 
 
-def _numpy_dtype(name: str) -> Any:
+def _numpy_dtype(name: Any) -> Any:
     """Returns the dtype of that name; NumPy is only imported for configs that hold one."""
     import numpy as np
 

@@ -15,7 +15,7 @@ from kauldron_core.konfig.targets import find_loaded
 _defaults: list[ConfigDict] = []
 
 
-def register_default_values(default_values: ConfigDict) -> None:
+def register_default_values(default_values: Any) -> None:
     """Fills the fields of `default_values` into every later call of the same target.
 
     Args:

@@ -6,9 +6,7 @@ import base64
 import enum
 import pathlib
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
-
-import ml_collections
+from typing import Any, ClassVar, Final
 
 from kauldron_core import paths
 from kauldron_core.errors import ConfigError
@@ -16,7 +14,7 @@ from kauldron_core.konfig import decoding, markers
 from kauldron_core.konfig.copying import anchored, walk
 from kauldron_core.konfig.evaluate import Evaluation
 from kauldron_core.konfig.names_of_nodes import shown_key
-from kauldron_core.konfig.nodes import fields
+from kauldron_core.konfig.nodes import Node, fields, is_a, is_node, kind_of
 from kauldron_core.konfig.public_names import importable_name
 from kauldron_core.konfig.references import OpRef, PathRef, Placeholder, describe
 
@@ -93,11 +91,11 @@ class Encoder:
         """Returns the JSON form of one value."""
         if type(value) in _PLAIN:
             return value
-        if isinstance(value, ml_collections.ConfigDict):
+        if is_node(value):
             return self._node(value)
-        return _WRITERS.get(type(value), Encoder._other)(self, value)
+        return self._writers.get(kind_of(value), Encoder._other)(self, value)
 
-    def _node(self, node: ml_collections.ConfigDict) -> dict[str, Any]:
+    def _node(self, node: Node) -> dict[str, Any]:
         place = id(node)
         if place in self._written:
             return self._again(place)
@@ -111,7 +109,7 @@ class Encoder:
         node_class = type(node)
         for key in own if not self._sort else _sorted(own):
             value = own[key]
-            kind = type(value)
+            kind = value.__class__
             if kind is node_class and is_quick:
                 value = self._node(value)
             elif kind not in _PLAIN:
@@ -123,7 +121,7 @@ class Encoder:
             self._open.discard(place)
         return out
 
-    def _entry(self, key: Any, value: Any, node: ml_collections.ConfigDict | None = None) -> Any:
+    def _entry(self, key: Any, value: Any, node: Node | None = None) -> Any:
         """Returns the JSON form of what lies at `key`; the problems in it get to know the path."""
         if self._strict:
             return self._field(node, key, value)
@@ -145,7 +143,7 @@ class Encoder:
             self.problems.append(((*self._path, str(key)), str(problem)))
             return f"{markers.RAW}?"
 
-    def _field(self, node: ml_collections.ConfigDict | None, key: Any, value: Any) -> Any:
+    def _field(self, node: Node | None, key: Any, value: Any) -> Any:
         if not self._references and node is not None and type(value) in (PathRef, OpRef):
             value = self._evaluation.read(node, key)
         return self.value(value)
@@ -226,34 +224,34 @@ class Encoder:
             return _path(value) if self._references else str(value)
         if decoding.is_number_of_numpy(value):
             return _numpy(value)
-        if isinstance(value, Mapping):
+        if is_a(value, Mapping):
             return {
-                key if isinstance(key, str) else raw_key(key): self._entry(key, item)
-                for key, item in value.items()  # pyright: ignore[reportUnknownVariableType]
+                key if isinstance(key, str) else raw_key(key): self._entry(key, item) for key, item in value.items()
             }
-        if getattr(type(value), "__konfig_value__", None) is not None:
+        if getattr(kind_of(value), "__konfig_value__", None) is not None:
             return value.__konfig_value__()
         name = importable_name(value) if callable(value) else None
         if name is not None:
             return {markers.CONST: name}
         if callable(value):
             raise Unsavable(f"{value!r} is a lambda or a local function; name a function of a module")
-        raise Unsavable(f"an object of type {type(value).__module__}.{type(value).__qualname__} cannot be written")
+        raise Unsavable(
+            f"an object of type {kind_of(value).__module__}.{kind_of(value).__qualname__} cannot be written"
+        )
 
-
-_WRITERS: Final[dict[type, Any]] = {
-    list: Encoder._list,  # pyright: ignore[reportPrivateUsage]
-    tuple: Encoder._tuple,  # pyright: ignore[reportPrivateUsage]
-    set: Encoder._set,  # pyright: ignore[reportPrivateUsage]
-    frozenset: Encoder._set,  # pyright: ignore[reportPrivateUsage]
-    slice: Encoder._slice,  # pyright: ignore[reportPrivateUsage]
-    type(...): Encoder._ellipsis,  # pyright: ignore[reportPrivateUsage]
-    bytes: Encoder._bytes,  # pyright: ignore[reportPrivateUsage]
-    complex: Encoder._complex,  # pyright: ignore[reportPrivateUsage]
-    PathRef: Encoder._path_ref,  # pyright: ignore[reportPrivateUsage]
-    OpRef: Encoder._op_ref,  # pyright: ignore[reportPrivateUsage]
-    Placeholder: Encoder._placeholder,  # pyright: ignore[reportPrivateUsage]
-}
+    _writers: ClassVar[dict[type, Any]] = {
+        list: _list,
+        tuple: _tuple,
+        set: _set,
+        frozenset: _set,
+        slice: _slice,
+        type(...): _ellipsis,
+        bytes: _bytes,
+        complex: _complex,
+        PathRef: _path_ref,
+        OpRef: _op_ref,
+        Placeholder: _placeholder,
+    }
 
 
 def raw_key(key: Any) -> str:

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import ml_collections
-
 from kauldron_core.errors import ConfigError, unknown_name
 from kauldron_core.konfig import operations
 from kauldron_core.konfig.markers import CONST
-from kauldron_core.konfig.nodes import fields, stored_key
+from kauldron_core.konfig.nodes import Node, fields, is_a, is_node, is_sequence, kind_of, stored_key
 from kauldron_core.konfig.references import (
     LAZY,
     OpRef,
@@ -41,7 +39,7 @@ class Evaluation:
         self._known: dict[tuple[int, Any], Any] = {}
         self._open: set[tuple[int, Any]] = set()
 
-    def read(self, node: ml_collections.ConfigDict, key: Any) -> Any:
+    def read(self, node: Node, key: Any) -> Any:
         """Returns the value of a field (which the node must have, or the overlay)."""
         place = (id(node), key)
         if place in self._overlay:
@@ -84,29 +82,29 @@ class Evaluation:
 
     def _step(self, value: Any, part: Any, ref: Reference) -> Any:
         """Returns what lies one step below `value`: a field, an entry or an attribute."""
-        if isinstance(value, ml_collections.ConfigDict):
+        if is_node(value):
             return self._field(value, part, ref)
         if value is None:
             return None  # The reference waits for a placeholder.
         try:
             if not isinstance(part, str):
                 return self.value(value[part])
-            if isinstance(value, Mapping) and part in value:
+            if is_a(value, Mapping) and part in value:
                 return value[part]
             return self._attribute(value, part, ref)
         except (LookupError, TypeError, AttributeError) as error:
             raise ReferenceFailed(f"{describe(ref)}: {error}") from None
 
-    def _field(self, node: ml_collections.ConfigDict, part: Any, ref: Reference) -> Any:
+    def _field(self, node: Node, part: Any, ref: Reference) -> Any:
         key = stored_key(node, part)
         if (id(node), key) not in self._overlay and key not in fields(node):
             raise ReferenceFailed(unknown_name("field", str(part), map(str, fields(node)), at=describe(ref)))
         return self.read(node, key)
 
     def _attribute(self, value: Any, name: str, ref: Reference) -> Any:
-        if not self._is_trusted(ref) and name not in operations.SAFE_METHODS.get(type(value), ()):
+        if not self._is_trusted(ref) and name not in operations.SAFE_METHODS.get(kind_of(value), ()):
             raise ConfigError(
-                f"{describe(ref)}: a config read from a file may not use {name!r} of a {type(value).__name__}"
+                f"{describe(ref)}: a config read from a file may not use {name!r} of a {kind_of(value).__name__}"
             )
         return getattr(value, name)
 
@@ -130,13 +128,13 @@ class Evaluation:
 
     def _operand(self, value: Any) -> Any:
         """Returns the value of an operand, in lists too."""
-        if type(value) is list or type(value) is tuple:
-            return type(value)(self._operand(item) for item in value)
+        if is_sequence(value):
+            return kind_of(value)(self._operand(item) for item in value)
         return self.value(value)
 
     def _callable(self, function: Any, args: tuple[Any, ...], ref: OpRef) -> Callable[..., Any]:
         is_trusted = self._is_trusted(ref)
-        if isinstance(function, ml_collections.ConfigDict) and CONST in function:
+        if is_node(function) and CONST in function:
             return find_target(function[CONST], trusted=is_trusted)
         if not is_trusted:
             if not _is_safe_method(function):
@@ -151,4 +149,4 @@ class Evaluation:
 def _is_safe_method(function: Any) -> bool:
     owner = getattr(function, "__self__", None)
     name = getattr(function, "__name__", "")
-    return name in operations.SAFE_METHODS.get(type(owner), ()) and function == getattr(owner, name, _MISSING)
+    return name in operations.SAFE_METHODS.get(kind_of(owner), ()) and function == getattr(owner, name, _MISSING)

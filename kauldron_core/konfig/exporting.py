@@ -10,12 +10,11 @@ import types
 from collections.abc import Mapping
 from typing import Any
 
-import ml_collections
-
 from kauldron_core import paths
 from kauldron_core.errors import ConfigError
 from kauldron_core.konfig import decoding
 from kauldron_core.konfig.markers import CONST, QUALNAME
+from kauldron_core.konfig.nodes import Node, is_a, kind_of
 from kauldron_core.konfig.public_names import importable_name
 
 _LEAVES = (type(None), bool, int, float, complex, str, bytes, slice, type(...))
@@ -40,39 +39,38 @@ def export_qualname(obj: Any) -> str:
     Raises:
       ConfigError: When it cannot be imported by name.
     """
-    value = obj if isinstance(obj, type) or not hasattr(obj, "__dict__") or callable(obj) else type(obj)
-    name = importable_name(value) or importable_name(type(obj))
+    value = obj if isinstance(obj, type) or not hasattr(obj, "__dict__") or callable(obj) else kind_of(obj)
+    name = importable_name(value) or importable_name(kind_of(obj))
     if name is None:
         raise ConfigError(f"{obj!r} has no name under which it can be imported")
     return name
 
 
 def _export(obj: Any, path: tuple[Any, ...]) -> Any:
-    if type(obj) in _LEAVES or isinstance(obj, (enum.Enum, pathlib.PurePath, ml_collections.ConfigDict)):
+    if kind_of(obj) in _LEAVES or is_a(obj, (enum.Enum, pathlib.PurePath, Node)):
         return obj
-    if hasattr(type(obj), "__konfig_export__"):
+    if hasattr(kind_of(obj), "__konfig_export__"):
         return _entries(obj.__konfig_export__(), path)
     if decoding.is_number_of_numpy(obj):
         return obj
-    if isinstance(obj, (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType)):
+    if is_a(obj, (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType)):
         return {CONST: _name(obj, path)}
-    if isinstance(obj, functools.partial):
-        return _partial(obj, path)  # pyright: ignore[reportUnknownArgumentType]
+    if is_a(obj, functools.partial):
+        return _partial(obj, path)
     if hasattr(obj, "__array__") and hasattr(obj, "dtype"):
         return _array(obj, path)
-    if isinstance(obj, tuple) and hasattr(obj, "_fields"):
-        names: Any = type(obj)._fields  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
-        return _call(obj, {name: getattr(obj, name) for name in names}, path)  # pyright: ignore[reportUnknownArgumentType]
+    if is_a(obj, tuple) and hasattr(obj, "_fields"):
+        return _call(obj, obj._asdict(), path)
     if dataclasses.is_dataclass(obj):
         return _call(obj, _changed_fields(obj), path)
-    if isinstance(obj, Mapping):
-        return _entries(obj, path)  # pyright: ignore[reportUnknownArgumentType]
-    if type(obj) in (list, tuple, set, frozenset):
-        return type(obj)(_export(item, (*path, index)) for index, item in enumerate(obj))
+    if is_a(obj, Mapping):
+        return _entries(obj, path)
+    if is_a(obj, (list, tuple, set, frozenset)):
+        return kind_of(obj)(_export(item, (*path, index)) for index, item in enumerate(obj))
     if callable(obj) and importable_name(obj):
         return {CONST: _name(obj, path)}
     raise ConfigError(
-        f"{paths.join('obj', *path)}: an object of type {type(obj).__qualname__} cannot be exported; "
+        f"{paths.join('obj', *path)}: an object of type {kind_of(obj).__qualname__} cannot be exported; "
         "give its class a method __konfig_export__ that returns the dict of the call that makes it"
     )
 
@@ -89,7 +87,7 @@ def _name(obj: Any, path: tuple[Any, ...]) -> str:
 
 
 def _call(obj: Any, arguments: Mapping[str, Any], path: tuple[Any, ...]) -> dict[str, Any]:
-    return {QUALNAME: _name(type(obj), path), **_entries(arguments, path)}
+    return {QUALNAME: _name(kind_of(obj), path), **_entries(arguments, path)}
 
 
 def _partial(obj: functools.partial[Any], path: tuple[Any, ...]) -> dict[str, Any]:
@@ -98,7 +96,7 @@ def _partial(obj: functools.partial[Any], path: tuple[Any, ...]) -> dict[str, An
 
 
 def _array(obj: Any, path: tuple[Any, ...]) -> dict[str, Any]:
-    module = "jax.numpy" if type(obj).__module__.startswith("jax") else "numpy"
+    module = "jax.numpy" if kind_of(obj).__module__.startswith("jax") else "numpy"
     if obj.dtype.kind in "OMmSU":
         raise ConfigError(f"{paths.join('obj', *path)}: an array of dtype {obj.dtype} cannot be exported")
     import numpy as np  # An array is at hand, so NumPy is imported already.

@@ -12,7 +12,7 @@ from kauldron_core.errors import ConfigError
 from kauldron_core.konfig.config_dict import ConfigDict
 from kauldron_core.konfig.encoding import encode
 from kauldron_core.konfig.markers import FORMAT
-from kauldron_core.konfig.nodes import blank
+from kauldron_core.konfig.nodes import blank, is_a
 from kauldron_core.konfig.normalize import Builder
 from kauldron_core.konfig.origins import Origin
 from kauldron_core.rundir.atomic import write_atomic
@@ -97,15 +97,15 @@ def _without_launcher(body: dict[Any, Any], source: str) -> dict[Any, Any]:
 
 
 def _config(data: Any, source: str) -> ConfigDict:
-    if not isinstance(data, dict):
+    if not is_a(data, dict):
         raise ConfigError(f"{source}: a config is a JSON object, not a {type(data).__name__}")
     body: dict[Any, Any] = data
     if FORMAT in body:
         version = body[FORMAT]
         if version != VERSION:
             raise ConfigError(f"{source}: written in format {version!r}; this version reads {VERSION}")
-        body = body.get("config")
-        if not isinstance(body, dict):
+        body = data.get("config")
+        if not is_a(body, dict):
             raise ConfigError(f"{source}: the config in it is not a JSON object")
     body = _without_launcher(body, source)
     cfg = blank(ConfigDict, trusted=False, origin=Origin(source, 0))

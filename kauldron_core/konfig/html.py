@@ -5,10 +5,8 @@ from __future__ import annotations
 import html
 from typing import Any
 
-import ml_collections
-
 from kauldron_core.konfig.markers import CONST, QUALNAME
-from kauldron_core.konfig.nodes import fields
+from kauldron_core.konfig.nodes import fields, is_node, is_sequence
 from kauldron_core.konfig.printing import pretty
 from kauldron_core.konfig.targets import display
 
@@ -24,15 +22,15 @@ def to_html(cfg: Any) -> str:
 def _value(prefix: str, value: Any, depth: int, above: tuple[int, ...]) -> str:
     if id(value) in above:
         return f"<div>{prefix}...</div>"
-    if isinstance(value, ml_collections.ConfigDict):
+    if is_node(value):
         own = fields(value)
         if CONST not in own:
             title = display(str(own[QUALNAME])) if QUALNAME in own else "dict"
             items = [(str(key), item) for key, item in own.items() if key != QUALNAME]
             return _folded(prefix, title, items, depth, (*above, id(value)))
-    if isinstance(value, (list, tuple)) and any(isinstance(item, ml_collections.ConfigDict) for item in value):  # pyright: ignore[reportUnknownVariableType]
-        items = [(str(index), item) for index, item in enumerate(value)]  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-        return _folded(prefix, type(value).__name__, items, depth, (*above, id(value)))  # pyright: ignore[reportUnknownArgumentType]
+    if is_sequence(value) and any(is_node(item) for item in value):
+        items = [(str(index), item) for index, item in enumerate(value)]
+        return _folded(prefix, type(value).__name__, items, depth, (*above, id(value)))
     return f"<div>{prefix}<span style='color:#05a'>{html.escape(pretty(value))}</span></div>"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from typing import Any, NoReturn, TypeVar
 
 _K = TypeVar("_K")
@@ -52,15 +53,19 @@ def register_with_jax() -> None:
     global _is_registered
     if _is_registered or "jax" not in sys.modules:
         return
-    import jax  # Imported already: this only names it.
+    jax: Any = sys.modules["jax"]
+    key_of: Any = jax.tree_util.DictKey
 
-    def keys(tree: ImmutableDict[Any, Any]) -> list[Any]:
-        return sorted(tree, key=lambda key: (type(key).__name__, key))
+    def flatten(tree: ImmutableDict[Any, Any]) -> tuple[list[Any], tuple[Any, ...]]:
+        keys = sorted(tree, key=lambda key: (type(key).__name__, key))
+        return [tree[key] for key in keys], tuple(keys)
 
-    jax.tree_util.register_pytree_with_keys(
-        ImmutableDict,
-        lambda tree: ([(jax.tree_util.DictKey(key), tree[key]) for key in keys(tree)], tuple(keys(tree))),
-        lambda names, values: ImmutableDict(zip(names, values, strict=True)),
-        lambda tree: ([tree[key] for key in keys(tree)], tuple(keys(tree))),
-    )
+    def flatten_with_keys(tree: ImmutableDict[Any, Any]) -> tuple[list[Any], tuple[Any, ...]]:
+        values, keys = flatten(tree)
+        return [(key_of(key), value) for key, value in zip(keys, values, strict=True)], keys
+
+    def unflatten(keys: tuple[Any, ...], values: Iterable[Any]) -> ImmutableDict[Any, Any]:
+        return ImmutableDict(zip(keys, values, strict=True))
+
+    jax.tree_util.register_pytree_with_keys(ImmutableDict, flatten_with_keys, unflatten, flatten)
     _is_registered = True

@@ -7,7 +7,7 @@ import contextlib
 import importlib
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -37,7 +37,7 @@ class imports:  # A context manager that reads like a function.
 
 
 @contextlib.contextmanager
-def set_lazy_imported_modules(lazy_import: Sequence[str] = ("*",), *, except_: Sequence[str] = ()) -> Iterator[None]:
+def set_lazy_imported_modules(lazy_import: Sequence[str] = ("*",), *, except_: Sequence[str] = ()) -> Generator[None]:
     """Makes the blocks of `konfig.imports()` that run inside treat some modules as lazy.
 
     Args:

@@ -2,30 +2,53 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
-import ml_collections
+import ml_collections  # pyright: ignore[reportMissingTypeStubs]
 
 from kauldron_core.konfig.markers import QUALNAME
 from kauldron_core.konfig.origins import Origin
 
+Node: TypeAlias = ml_collections.ConfigDict
+FieldReference: TypeAlias = ml_collections.FieldReference
 
-def fields(node: ml_collections.ConfigDict) -> dict[Any, Any]:
+
+def is_node(value: Any) -> bool:
+    """Returns whether a value is a node of a config."""
+    return isinstance(value, Node)
+
+
+def is_a(value: Any, kinds: Any) -> bool:
+    """Returns `isinstance(value, kinds)`, and leaves the checker's view of `value` (anything) as it is."""
+    return isinstance(value, kinds)
+
+
+def kind_of(value: Any) -> Any:
+    """Returns `type(value)`, of which the checker then knows as little as of `value`."""
+    return value.__class__
+
+
+def is_sequence(value: Any) -> bool:
+    """Returns whether a value is a list or tuple, whose entries a config holds like fields."""
+    return isinstance(value, (list, tuple))
+
+
+def fields(node: Node) -> dict[Any, Any]:
     """Returns the fields of a node as they are stored, references unread."""
-    return node._fields  # pyright: ignore[reportPrivateUsage]
+    return vars(node)["_fields"]
 
 
-def is_trusted(node: ml_collections.ConfigDict) -> bool:
+def is_trusted(node: Node) -> bool:
     """Returns whether the node was written by code that runs here, and not read from a file."""
     return vars(node).get("_trusted", True)
 
 
-def distrust(node: ml_collections.ConfigDict) -> None:
+def distrust(node: Node) -> None:
     """Marks a node as one that came from a file, at least in part."""
     vars(node)["_trusted"] = False
 
 
-def origin(node: ml_collections.ConfigDict) -> Origin | None:
+def origin(node: Node) -> Origin | None:
     """Returns where the node was written."""
     return vars(node).get("_origin")
 
@@ -46,8 +69,8 @@ def initial_state(*, type_safe: bool = True, trusted: bool = True, origin: Origi
 
 def blank(node_class: type[Any], *, trusted: bool = True, origin: Origin | None = None) -> Any:
     """Returns an empty node."""
-    node = node_class.__new__(node_class)
-    vars(node).update(initial_state(trusted=trusted, origin=origin))
+    node: Any = object.__new__(node_class)
+    node.__dict__.update(initial_state(trusted=trusted, origin=origin))
     return node
 
 
@@ -59,7 +82,7 @@ def stored_key(node: ml_collections.ConfigDict, key: Any) -> Any:
     return key
 
 
-def positional_count(node: ml_collections.ConfigDict) -> int:
+def positional_count(node: Node) -> int:
     """Returns how many arguments a call has by position."""
     own, count = fields(node), 0
     while str(count) in own:

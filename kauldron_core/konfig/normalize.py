@@ -14,13 +14,11 @@ import types
 from collections.abc import Mapping
 from typing import Any, Final
 
-import ml_collections
-
 from kauldron_core import paths
 from kauldron_core.errors import ConfigError
 from kauldron_core.konfig import decoding, signatures
 from kauldron_core.konfig.markers import CONST, ID, QUALNAME, RAW
-from kauldron_core.konfig.nodes import blank, fields, origin
+from kauldron_core.konfig.nodes import FieldReference, Node, blank, fields, is_a, kind_of, origin
 from kauldron_core.konfig.origins import Origin, caller
 from kauldron_core.konfig.public_names import importable_name
 from kauldron_core.konfig.references import OpRef, PathRef, Placeholder
@@ -29,6 +27,7 @@ MAX_DEPTH: Final = 64
 """Deepest nesting that is read; beyond it, an input is an attack or a mistake."""
 
 _LEAVES = frozenset({type(None), bool, int, float, str, bytes, complex, slice, type(...), PathRef, Placeholder})
+_SEQUENCES = frozenset({list, tuple})
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType)
 
 
@@ -59,12 +58,12 @@ class Builder:
         self._kept: list[Any] = []
         self._shared: dict[Any, Any] = {}
 
-    def fill(self, node: Any, source: Mapping[Any, Any] | ml_collections.ConfigDict) -> None:
+    def fill(self, node: Any, source: Mapping[Any, Any] | Node) -> None:
         """Fills an empty node with the fields of a dict or another config."""
         self._root = node
         if isinstance(source, self._node_class):
             self._take_over(node, source)
-        elif isinstance(source, (Mapping, ml_collections.ConfigDict)):
+        elif is_a(source, (Mapping, Node)):
             self._fill(node, source)
         else:
             raise ConfigError(f"a config is made from a dict, not from {_described(source)}")
@@ -75,12 +74,12 @@ class Builder:
         Raises:
           ResolvedObjectError: When it is a built object.
         """
-        kind = type(value)
+        kind = kind_of(value)
         if kind in _LEAVES:
             return value
         if kind is dict:
             return self._dict(value)
-        if kind is list or kind is tuple:
+        if kind in _SEQUENCES:
             return kind(self._entries(value))
         if kind is set or kind is frozenset:
             return self._set(value)
@@ -90,11 +89,10 @@ class Builder:
 
     def _take_over(self, node: Any, source: Any) -> None:
         """Makes `node` a shallow copy of `source`; references to `source` itself lead to the copy."""
-        own_origin = vars(node)["_origin"]
-        vars(node).update(vars(source))
-        vars(node)["_origin"] = origin(source) or own_origin
+        state = node.__dict__
+        state.update({**vars(source), "_origin": origin(source) or state["_origin"]})
         own = {key: self._moved(value, source, node) for key, value in fields(source).items()}
-        vars(node)["_fields"] = own
+        state["_fields"] = own
 
     def _moved(self, value: Any, source: Any, node: Any) -> Any:
         if type(value) is PathRef and value.konfig_node is source:
@@ -140,7 +138,7 @@ class Builder:
 
     def below(self, key: Any, value: Any) -> Any:
         """Converts a value that lies at `key` of the one being converted."""
-        if type(value) in _LEAVES:
+        if kind_of(value) in _LEAVES:
             return value
         if len(self._path) >= MAX_DEPTH:
             raise ConfigError(f"{self.place()[:60]}...: nested deeper than {MAX_DEPTH} levels")
@@ -168,7 +166,7 @@ class Builder:
         entries = self._entries(sorted(value, key=repr))
         if any(isinstance(entry, (self._node_class, list)) for entry in entries):
             raise ConfigError(f"{self.place()}: a set in a config holds plain values only; use a tuple")
-        return type(value)(entries)
+        return kind_of(value)(entries)
 
     def _dict(self, value: Any) -> Any:
         if id(value) in self._made:
@@ -222,30 +220,30 @@ class Builder:
         return self._origin
 
     def _other(self, value: Any) -> Any:
-        if isinstance(value, self._node_class):
+        if is_a(value, self._node_class):
             return value
-        if isinstance(value, ml_collections.FieldReference):
+        if is_a(value, FieldReference):
             return self._field_reference(value)
-        if isinstance(value, (dict, ml_collections.ConfigDict, types.MappingProxyType)):
-            return self._dict(dict(value.items()))  # pyright: ignore[reportUnknownArgumentType]
-        as_config = getattr(type(value), "__konfig_value__", None)
+        if is_a(value, (dict, Node, types.MappingProxyType)):
+            return self._dict(dict(value.items()))
+        as_config = getattr(kind_of(value), "__konfig_value__", None)
         if as_config is not None:
             return self._dict(as_config(value))
-        if isinstance(value, functools.partial):
-            return self._partial(value)  # pyright: ignore[reportUnknownArgumentType]
-        if isinstance(value, types.UnionType):
+        if is_a(value, functools.partial):
+            return self._partial(value)
+        if is_a(value, types.UnionType):
             return self._union(value)
-        if isinstance(value, (type, *_FUNCTIONS)) or _is_function_like(value):
+        if is_a(value, (type, *_FUNCTIONS)) or _is_function_like(value):
             return self._constant(value)
-        if isinstance(value, (enum.Enum, pathlib.PurePath)):
+        if is_a(value, (enum.Enum, pathlib.PurePath)):
             return value
-        if isinstance(value, str):
+        if is_a(value, str):
             return str(value)
         if decoding.is_number_of_numpy(value):
             return value
-        if isinstance(value, Mapping) and type(value).__name__ in ("FrozenDict", "immutabledict"):
-            return self._dict(dict(value))  # pyright: ignore[reportUnknownArgumentType]
-        if hasattr(type(value), "__as_konfig__"):
+        if is_a(value, Mapping) and kind_of(value).__name__ in ("FrozenDict", "immutabledict"):
+            return self._dict(dict(value))
+        if hasattr(kind_of(value), "__as_konfig__"):
             return self.convert(value.__as_konfig__())
         raise ResolvedObjectError(
             f"{self.place()}: a config cannot hold {_described(value)}. Import its module inside "
@@ -255,12 +253,13 @@ class Builder:
 
     def _field_reference(self, value: Any) -> Any:
         """Placeholders of ml_collections become ours; its references hold closures and cannot."""
-        if vars(value)["_ops"] or isinstance(vars(value)["_value"], ml_collections.FieldReference):
+        state = value.__dict__
+        if state["_ops"] or is_a(state["_value"], FieldReference):
             raise ConfigError(f"{self.place()}: write cfg.ref.NAME for a reference; this one is from ml_collections")
         known = self._made.get(id(value))
         if known is None:
-            known = Placeholder(value.get_type(), required=vars(value)["_required"])
-            known.value = self.convert(vars(value)["_value"])
+            known = Placeholder(value.get_type(), required=state["_required"])
+            known.value = self.convert(state["_value"])
             self._made[id(value)] = known
             self._kept.append(value)
         return known
@@ -292,7 +291,7 @@ def _is_function_like(value: Any) -> bool:
 
 
 def _described(value: Any) -> str:
-    kind = type(value)
-    text = repr(value).splitlines()[0] if not isinstance(value, collections.abc.Sized) else ""
+    kind = kind_of(value)
+    text = repr(value).splitlines()[0] if not is_a(value, collections.abc.Sized) else ""
     text = text if 0 < len(text) <= 60 else ""
     return f"an object of type {kind.__module__}.{kind.__qualname__}" + (f" ({text})" if text else "")

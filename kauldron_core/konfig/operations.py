@@ -6,11 +6,13 @@ config value of a million characters, but a hostile file could ask for one (`'a'
 
 from __future__ import annotations
 
-import operator
+import operator as untyped_operator
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from kauldron_core.errors import ConfigError
+
+operator: Any = untyped_operator  # Its functions take any operands; their stubs name protocols instead.
 
 MAX_LENGTH: Final = 1_000_000
 """Longest text, tuple or list that an operation may make."""

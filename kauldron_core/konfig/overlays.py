@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import ml_collections
-
 from kauldron_core import paths
 from kauldron_core.errors import ConfigError, unknown_name
 from kauldron_core.konfig import signatures
 from kauldron_core.konfig.evaluate import Evaluation
 from kauldron_core.konfig.markers import QUALNAME
-from kauldron_core.konfig.nodes import fields, stored_key
+from kauldron_core.konfig.nodes import fields, is_node, is_sequence, stored_key
 
 
 def places_of(root: Any, overlay: Mapping[str, Any]) -> dict[tuple[int, Any], Any]:
@@ -37,20 +35,20 @@ def places_of(root: Any, overlay: Mapping[str, Any]) -> dict[tuple[int, Any], An
 def _find(root: Any, path: str) -> tuple[Any, Any, tuple[Any, ...]]:
     """Returns the node nearest to a path's end, the key in it, and the rest of the path inside a list there."""
     parts = paths.parse(path)
-    if not parts or not isinstance(root, ml_collections.ConfigDict):
+    if not parts or not is_node(root):
         raise ConfigError(f"overlay {path!r}: not the path of a field")
     node: Any = root
     at = 0
     value: Any = root
     for index, part in enumerate(parts):
-        if isinstance(value, ml_collections.ConfigDict):
+        if is_node(value):
             node, at = value, index
         value = _step(value, part, path, is_last=index + 1 == len(parts))
     return node, stored_key(node, parts[at]), parts[at + 1 :]
 
 
 def _step(value: Any, part: Any, path: str, *, is_last: bool) -> Any:
-    if isinstance(value, ml_collections.ConfigDict):
+    if is_node(value):
         own = fields(value)
         key = stored_key(value, part)
         if key in own:
@@ -59,8 +57,8 @@ def _step(value: Any, part: Any, path: str, *, is_last: bool) -> Any:
             signatures.check_argument(value, key)
             return None
         raise ConfigError(unknown_name("field", str(part), map(str, own), at=f"overlay {path!r}"))
-    if isinstance(value, (list, tuple)) and isinstance(part, int) and -len(value) <= part < len(value):
-        return value[part]  # pyright: ignore[reportUnknownVariableType]
+    if is_sequence(value) and isinstance(part, int) and -len(value) <= part < len(value):
+        return value[part]
     raise ConfigError(f"overlay {path!r}: there is no entry {part!r}")
 
 
@@ -68,12 +66,8 @@ def _with_entry(current: Any, below: tuple[Any, ...], value: Any, path: str) -> 
     if not below:
         return value
     index = below[0]
-    if (
-        not isinstance(current, (list, tuple))
-        or not isinstance(index, int)
-        or not -len(current) <= index < len(current)
-    ):
+    if not is_sequence(current) or not isinstance(index, int) or not -len(current) <= index < len(current):
         raise ConfigError(f"overlay {path!r}: there is no entry {index!r}")
     items: list[Any] = list(current)
     items[index] = _with_entry(items[index], below[1:], value, path)
-    return type(current)(items)  # pyright: ignore[reportUnknownVariableType]
+    return type(current)(items)

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import ml_collections
-
 from kauldron_core.konfig.markers import CONST, QUALNAME
-from kauldron_core.konfig.nodes import fields
+from kauldron_core.konfig.nodes import fields, is_a, is_node, is_sequence
 from kauldron_core.konfig.references import Placeholder, Reference, describe
 from kauldron_core.konfig.targets import display
 
@@ -29,14 +27,14 @@ class _Printer:
 
     def _count(self, value: Any) -> None:
         """Finds the nodes that are met twice; their names are given in the order of printing."""
-        if isinstance(value, ml_collections.ConfigDict):
+        if is_node(value):
             if id(value) in self._names:
                 self._names[id(value)] = ""
                 return
             self._names[id(value)] = None
             for item in fields(value).values():
                 self._count(item)
-        elif type(value) in (list, tuple):
+        elif is_sequence(value):
             for item in value:
                 self._count(item)
         elif type(value) is Placeholder:
@@ -44,11 +42,11 @@ class _Printer:
 
     def text(self, value: Any, depth: int) -> str:
         """Returns the text of one value at a depth of nesting."""
-        if isinstance(value, ml_collections.ConfigDict):
+        if is_node(value):
             return self._node(value, depth)
         if type(value) is list:
             return _block("[", value, "]", depth, self.text)
-        if type(value) is tuple:
+        if is_a(value, tuple):
             return f"({self.text(value[0], depth)},)" if len(value) == 1 else _block("(", value, ")", depth, self.text)
         if isinstance(value, Reference):
             return describe(value)

@@ -6,11 +6,9 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-import ml_collections
-
 from kauldron_core.konfig.config_dict import ConfigDict
 from kauldron_core.konfig.markers import CONST, QUALNAME
-from kauldron_core.konfig.nodes import blank, fields, is_trusted, origin
+from kauldron_core.konfig.nodes import blank, fields, is_node, is_trusted, origin
 from kauldron_core.konfig.references import OpRef, PathRef, Placeholder
 
 
@@ -34,7 +32,7 @@ def _deferred(fn: Callable[..., Any]) -> Callable[..., Any]:
     def defer(*args: Any, **kwargs: Any) -> Any:
         return OpRef("call", (fn, *args), kwargs)
 
-    defer.konfig_undecorated = fn  # pyright: ignore[reportFunctionMemberAccess]
+    vars(defer)["konfig_undecorated"] = fn
     return defer
 
 
@@ -57,8 +55,8 @@ def ref_copy(cfg: ConfigDict) -> Any:
                 value = value.value if type(value) is Placeholder else value
                 if key in (QUALNAME, CONST):
                     own[key] = value
-                elif isinstance(value, ml_collections.ConfigDict):
-                    own[key] = copied(value)  # pyright: ignore[reportArgumentType]
+                elif is_node(value):
+                    own[key] = copied(value)
                 else:
                     own[key] = PathRef(node, (key,), trusted=is_trusted(node))
         return made[id(node)]

@@ -6,14 +6,11 @@ written to a file and read back, which closures cannot. A `Placeholder` is a pla
 
 from __future__ import annotations
 
-from typing import Any, Final, NoReturn, TypeAlias
-
-import ml_collections
+from typing import Any, Final, NoReturn
 
 from kauldron_core import paths
 from kauldron_core.errors import ConfigError
-
-Node: TypeAlias = ml_collections.ConfigDict
+from kauldron_core.konfig.nodes import Node
 
 
 class ReferenceFailed(ConfigError, AttributeError):

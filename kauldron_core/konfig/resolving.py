@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-import ml_collections
-
 from kauldron_core import paths
 from kauldron_core.errors import ConfigError
 from kauldron_core.konfig import signatures, trusting
@@ -16,7 +14,7 @@ from kauldron_core.konfig.evaluate import Evaluation
 from kauldron_core.konfig.immutable import ImmutableDict, register_with_jax
 from kauldron_core.konfig.markers import CONST, QUALNAME
 from kauldron_core.konfig.names_of_nodes import label, shown_key
-from kauldron_core.konfig.nodes import fields, is_trusted, origin
+from kauldron_core.konfig.nodes import Node, fields, is_a, is_node, is_sequence, is_trusted, kind_of, origin
 from kauldron_core.konfig.normalize import Builder
 from kauldron_core.konfig.overlays import places_of
 from kauldron_core.konfig.references import ReferenceFailed, RequiredValueMissing
@@ -75,15 +73,15 @@ class _Resolver:
         self._built: dict[int, Any] = {}
         self._open: set[int] = set()
         self._converted: dict[int, tuple[Any, Any]] = {}
-        self._nodes: list[ml_collections.ConfigDict] = []
+        self._nodes: list[Node] = []
 
     def prepare(self, value: Any, path: tuple[Any, ...]) -> None:
         """Finds the targets of all calls below `value`, and checks their arguments."""
         value = self._read(value, path)
-        if isinstance(value, ml_collections.ConfigDict):
+        if is_node(value):
             if id(value) not in self._targets:
                 self._prepare_node(value, path)
-        elif type(value) is list or type(value) is tuple:
+        elif is_sequence(value):
             for index, item in enumerate(value):
                 self.prepare(item, (*path, index))
 
@@ -124,14 +122,14 @@ class _Resolver:
     def _is_trusted(self, node: Any) -> bool:
         return self._trusted and is_trusted(node)
 
-    def _keys(self, node: ml_collections.ConfigDict) -> list[Any]:
+    def _keys(self, node: Node) -> list[Any]:
         own = [key for key in fields(node) if key != QUALNAME and key != CONST]
         return own + [key for place, key in self._replaced if place == id(node) and key not in own]
 
-    def _excluded(self, node: ml_collections.ConfigDict) -> tuple[str, ...]:
+    def _excluded(self, node: Node) -> tuple[str, ...]:
         return tuple(getattr(self._targets.get(id(node)), "__konfig_resolve_exclude_fields__", ()))
 
-    def _field(self, node: ml_collections.ConfigDict, key: Any, path: tuple[Any, ...]) -> Any:
+    def _field(self, node: Node, key: Any, path: tuple[Any, ...]) -> Any:
         try:
             return self._evaluation.read(node, key)
         except _OWN_FAILURES as error:
@@ -142,10 +140,10 @@ class _Resolver:
 
     def _read(self, value: Any, path: tuple[Any, ...]) -> Any:
         """Returns what `value` stands for, in config form (lists can gain plain dicts behind a config's back)."""
-        if type(value) in _LEAVES or isinstance(value, ml_collections.ConfigDict):
+        if kind_of(value) in _LEAVES or is_node(value):
             return value
         value = self._evaluation.value(value)
-        if type(value) is dict or getattr(type(value), "__konfig_value__", None) is not None:
+        if is_a(value, dict) or getattr(kind_of(value), "__konfig_value__", None) is not None:
             if id(value) not in self._converted:
                 self._converted[id(value)] = value, Builder(ConfigDict, trusted=self._trusted).convert(value)
             return self._converted[id(value)][1]
@@ -154,14 +152,14 @@ class _Resolver:
     def build(self, value: Any, path: tuple[Any, ...]) -> Any:
         """Returns what `value` describes."""
         value = self._read(value, path)
-        if isinstance(value, ml_collections.ConfigDict):
+        if is_node(value):
             return self._build_node(value, path)
-        if type(value) is list or type(value) is tuple:
+        if is_sequence(value):
             items = [self.build(item, (*path, index)) for index, item in enumerate(value)]
             return items if type(value) is list and not self._freeze else tuple(items)
         return value
 
-    def _build_node(self, node: ml_collections.ConfigDict, path: tuple[Any, ...]) -> Any:
+    def _build_node(self, node: Node, path: tuple[Any, ...]) -> Any:
         place = id(node)
         if place in self._built:
             return self._built[place]
@@ -176,7 +174,7 @@ class _Resolver:
             self._open.discard(place)
         return built
 
-    def _construct(self, node: ml_collections.ConfigDict, path: tuple[Any, ...]) -> Any:
+    def _construct(self, node: Node, path: tuple[Any, ...]) -> Any:
         own = fields(node)
         if CONST in own:
             return self._targets[id(node)]
@@ -198,7 +196,7 @@ class _Resolver:
             if fields(node)[QUALNAME] == signatures.PARTIAL and positional and not self._is_trusted(node):
                 trusting.check_callable(positional[0], getattr(positional[0], "__qualname__", "the function"))
             built = self._targets[id(node)](*positional, **arguments)
-            finish = getattr(type(built), "__post_konfig_resolve__", None)
+            finish = getattr(kind_of(built), "__post_konfig_resolve__", None)
             if finish is not None:
                 finish(built, node)
             return built

@@ -7,12 +7,10 @@ import inspect
 from dataclasses import dataclass
 from typing import Any, Final
 
-import ml_collections
-
 from kauldron_core.errors import ConfigError, unknown_name
 from kauldron_core.konfig import trusting
 from kauldron_core.konfig.markers import CONST, QUALNAME
-from kauldron_core.konfig.nodes import fields, is_trusted
+from kauldron_core.konfig.nodes import fields, is_node, is_trusted
 from kauldron_core.konfig.targets import display, find_loaded, split
 
 PARTIAL: Final = "functools:partial"
@@ -171,8 +169,8 @@ def _arguments_of_node(node: Any) -> Arguments | None:
 
 def _arguments_of_partial(node: Any) -> Arguments | None:
     """Returns what `functools.partial` takes after the function, known when the function is a constant."""
-    function = fields(node).get("0")
-    if not isinstance(function, ml_collections.ConfigDict) or CONST not in fields(function):
+    function: Any = fields(node).get("0")
+    if not is_node(function) or CONST not in fields(function):
         return None
     target = _loaded(function, fields(function)[CONST])
     arguments = None if target is None else arguments_of(target)

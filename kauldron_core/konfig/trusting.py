@@ -50,8 +50,8 @@ def trust_run(run: str | os.PathLike[str]) -> None:
 def trusted_packages() -> tuple[str, ...]:
     """Returns what is trusted here beside the built-in lists, as `trust` takes it in another process."""
     folder = project_trust.working_folder()
-    folders = dict.fromkeys([*_folders, *([folder] if folder else [])])
-    return (*dict.fromkeys([*_packages, *project_trust.listed_packages()]), *folders)
+    packages = [*_packages, *project_trust.listed_packages()]
+    return tuple(dict.fromkeys([*packages, *_folders, *([folder] if folder else [])]))
 
 
 def check_name(module: str, attributes: tuple[str, ...]) -> None:
@@ -135,8 +135,6 @@ def _refusal(full: str, module: str) -> str:
 def _is_data(found: Any) -> bool:
     if isinstance(found, enum.Enum):
         return _kind(type(found).__module__) is not None
-    if type(found) is tuple:
-        return all(map(_is_data, found))
     return found is None or type(found) in (bool, int, float, complex, str, bytes)
 
 
