@@ -1,17 +1,18 @@
-"""`Loss`: the base class that does the masks, the weights and the averaging, and `compute_losses`."""
+"""`Loss`: the base class that does the masks, the weights and the averaging."""
 
 from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Literal, TypeAlias
+import inspect
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import jax
 import jax.numpy as jnp
 
 from kauldron_core import kontext
-from kauldron_core.metrics import AverageState, Metric, State, combine_masks
+from kauldron_core.metrics import AverageState, Metric, combine_masks
 
 Schedule: TypeAlias = Callable[[Any], Any]
 """A number for each step."""
@@ -21,17 +22,32 @@ Schedule: TypeAlias = Callable[[Any], Any]
 class Loss(Metric):
     """Base class of losses: frozen dataclasses with `Key` fields and one pure method, `get_values`.
 
+        @dataclasses.dataclass(frozen=True, kw_only=True)
+        class Quartic(Loss):
+            preds: kontext.Key = kontext.REQUIRED
+            targets: kontext.Key = kontext.REQUIRED
+
+            def get_values(self, preds, targets):
+                return (preds - targets) ** 4
+
+    A `get_values` that has an argument `mask` is given the mask of the user and of the padding combined, or None: for
+    losses over pairs of examples, which leave out an example on both sides.
+
     Attributes:
       mask: Key of booleans or weights for the leading dimensions of the values.
       weight: What the mean is multiplied with: a number, or a schedule of the step.
       normalize_by: What the masked sum is divided by: the sum of the `mask`, or the number of `values`.
       step: Key of the step, which only a schedule needs.
+      depends_on_batch_size: Whether the value of one example depends on the others in its batch, so that no two batch
+        sizes give the same mean.
     """
 
     step: kontext.Key = "step"
     mask: kontext.Key | None = None
     weight: float | Schedule = 1.0
     normalize_by: Literal["mask", "values"] = "mask"
+
+    depends_on_batch_size: ClassVar[bool] = False
 
     State = AverageState
 
@@ -43,7 +59,9 @@ class Loss(Metric):
     def get_values(self, *args: Any, **kwargs: Any) -> jax.Array:
         """Returns the loss of each example (or pixel, or token): leading dimensions as in the batch."""
 
-    def get_state(self, *, mask: Any = None, padding_mask: Any = None, step: Any = None, **kwargs: Any) -> State[Any]:
+    def get_state(
+        self, *, mask: Any = None, padding_mask: Any = None, step: Any = None, **kwargs: Any
+    ) -> AverageState[Any]:
         """Returns the weighted mean of the values of one batch.
 
         Args:
@@ -52,48 +70,38 @@ class Loss(Metric):
           step: The step, for a weight that is a schedule.
           **kwargs: Arguments of `get_values`.
         """
+        combined = combine_masks(mask, padding_mask)
+        if "mask" in inspect.signature(self.get_values).parameters:
+            kwargs["mask"] = combined
         values = self.get_values(**kwargs)
-        state = self.State.from_values(values, combine_masks(mask, padding_mask))
+        state = self.State.from_values(values, combined)
         if self.normalize_by == "values":
             state = state.replace(count=self.State.from_values(values, padding_mask).count)
         return state.replace(total=state.total * self.get_weight(step))
 
     def get_weight(self, step: Any = None) -> jax.Array:
         """Returns the weight at `step`."""
-        if not callable(self.weight):
-            return jnp.asarray(self.weight, jnp.float32)
-        if step is None:
-            raise ValueError(f"{type(self).__name__}: the weight is a schedule, which needs the step")
-        return jnp.asarray(self.weight(step), jnp.float32)
+        return weight_at(self.weight, step, at=type(self).__name__)
 
     def _resolve_kwargs(self, context: Any) -> dict[str, Any]:
-        keypaths = {name: path for name, path in kontext.get_keypaths(self).items() if path is not None}
+        keypaths = kontext.get_keypaths(self)
         if not callable(self.weight):
             keypaths.pop("step", None)
         return kontext.resolve_from_keypaths(context, keypaths, at=type(self).__name__)
 
+    def _add_padding(self, kwargs: dict[str, Any], padding_mask: Any) -> None:
+        # Apart from the mask of the user: `normalize_by='values'` counts what that one leaves out.
+        kwargs["padding_mask"] = padding_mask
 
-def compute_losses(
-    losses: Mapping[str, Any], context: Any, padding_mask: Any = None
-) -> tuple[jax.Array, dict[str, State[Any]]]:
-    """Returns the sum of all losses, each with its weight, and the state of each by name.
 
-    Args:
-      losses: Losses by name, or mappings of such: the names of those are joined with `/`.
-      context: Holds the batch, the predictions and so on.
-      padding_mask: Booleans of shape (batch,): which examples are real.
+def weight_at(weight: Any, step: Any, *, at: str) -> jax.Array:
+    """Returns a weight, which may be a schedule, as a number.
+
+    Raises:
+      ValueError: When it is a schedule and there is no step.
     """
-    states = {
-        name: loss.get_state_from_context(context, padding_mask=padding_mask) for name, loss in named_losses(losses)
-    }
-    total = sum((state.compute() for state in states.values()), start=jnp.zeros((), jnp.float32))
-    return total, states
-
-
-def named_losses(losses: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Loss]]:
-    """Yields (name, loss) of a mapping of losses, or of mappings of losses."""
-    for name, loss in losses.items():
-        if isinstance(loss, Mapping):
-            yield from named_losses(loss, f"{prefix}{name}/")
-        else:
-            yield f"{prefix}{name}", loss
+    if not callable(weight):
+        return jnp.asarray(weight, jnp.float32)
+    if step is None:
+        raise ValueError(f"{at}: the weight is a schedule, which needs the step")
+    return jnp.asarray(weight(step), jnp.float32)

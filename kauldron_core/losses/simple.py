@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from kauldron_core import kontext
 from kauldron_core.losses.loss import Loss
+from kauldron_core.metrics.shapes import difference
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -69,16 +70,3 @@ class Huber(Loss):
         size = jnp.abs(difference(preds, targets))
         inside = jnp.minimum(size, self.delta)
         return 0.5 * inside**2 + self.delta * (size - inside)
-
-
-def difference(preds: Any, targets: Any) -> jax.Array:
-    """Returns `preds - targets`, at least in float32.
-
-    Raises:
-      ValueError: When the shapes differ: nothing is broadcast.
-    """
-    preds, targets = jnp.asarray(preds), jnp.asarray(targets)
-    if preds.shape != targets.shape:
-        raise ValueError(f"preds of shape {preds.shape} and targets of shape {targets.shape} have to be equal in shape")
-    dtype = jnp.promote_types(jnp.promote_types(preds.dtype, targets.dtype), jnp.float32)
-    return preds.astype(dtype) - targets.astype(dtype)

@@ -144,10 +144,7 @@ class Metric(abc.ABC):
     def _add_padding(self, kwargs: dict[str, Any], padding_mask: Any) -> None:
         if not self.takes_mask:
             raise TypeError(f"{type(self).__name__} takes no mask, so it cannot leave out padded examples")
-        if "padding_mask" in inspect.signature(self.get_state).parameters:
-            kwargs["padding_mask"] = padding_mask
-        else:
-            kwargs["mask"] = combine_masks(kwargs.get("mask"), padding_mask)
+        kwargs["mask"] = combine_masks(kwargs.get("mask"), padding_mask)
 
     def _has_examples(self) -> bool:
         """Returns whether some key leads to values of the batch."""
