@@ -7,12 +7,20 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
 from kauldron_core.data import trees
 from kauldron_core.data.order import Order, shuffled
 from kauldron_core.data.schedule import split_epochs
-from kauldron_core.data.transforms.apply import Origin, is_filter, is_kept, transform_columns, transform_record
+from kauldron_core.data.transforms.apply import (
+    Origin,
+    is_filter,
+    is_kept,
+    is_random,
+    transform_columns,
+    transform_record,
+)
 
 # Records read at a time when the data is filtered.
 _FILTER_CHUNK = 256
@@ -74,13 +82,48 @@ def surviving_records(records: Records, transforms: Sequence[Any]) -> np.ndarray
     return np.array(kept, dtype=np.int64)
 
 
+def deterministic_prefix(transforms: Sequence[Any]) -> tuple[Any, ...]:
+    """Returns the transforms before the first random one."""
+    return tuple(itertools.takewhile(lambda transform: not is_random(transform), transforms))
+
+
+class CachedRecords(Records):
+    """Records kept in memory once they have been read and transformed.
+
+    Args:
+      records: Where they are read.
+      transforms: Deterministic transforms whose outcome is kept.
+    """
+
+    def __init__(self, records: Records, transforms: Sequence[Any]):
+        self._records = records
+        self._transforms = transforms
+        self._kept: dict[int, Any] = {}
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def read(self, numbers: np.ndarray) -> list[Any]:
+        # A batch that reaches into the next epoch may hold a record twice.
+        missing = np.array([number for number in np.unique(numbers) if number not in self._kept], np.int64)
+        if len(missing):
+            for number, element in zip(missing.tolist(), self._records.read(missing), strict=True):
+                self._kept[number] = transform_record(self._transforms, element, Origin(None, 0, number))
+        # New dictionaries around the same arrays, lest a later transform adds its entries to what is kept.
+        return [jax.tree.map(lambda leaf: leaf, self._kept[number]) for number in numbers.tolist()]
+
+    def shuffled(self, seed: int, survivors: np.ndarray | None) -> Order:
+        return self._records.shuffled(seed, survivors)
+
+
 class OrderedExamples:
     """The stream of a store's records: ordered, epoch after epoch, and transformed.
 
     Args:
       records: The store.
       order: Which record comes when.
-      transforms: Steps applied to each.
+      transforms: Steps that each goes through.
+      num_applied: How many of the first steps the store has applied already.
       seed: Seed of the random ones among them.
       survivors: Numbers of the records that filters keep, None for all; `order` counts these only.
     """
@@ -91,12 +134,14 @@ class OrderedExamples:
         order: Order,
         *,
         transforms: Sequence[Any] = (),
+        num_applied: int = 0,
         seed: int | None = None,
         survivors: np.ndarray | None = None,
     ):
         self._records = records
         self._order = order
         self._transforms = transforms
+        self._num_applied = num_applied
         self._seed = seed
         self._survivors = survivors
         self.num_examples = len(records) if survivors is None else len(survivors)
@@ -113,7 +158,8 @@ class OrderedExamples:
             return transform_columns(self._rest, self._records.read_batch(numbers, self._selections))
         origins = [Origin(self._seed, epoch, number) for epoch, piece in pieces for number in piece.tolist()]
         elements = zip(self._records.read(numbers), origins, strict=True)
-        return trees.stack([transform_record(self._transforms, element, origin) for element, origin in elements])
+        skip = self._num_applied
+        return trees.stack([transform_record(self._transforms, *element, skip=skip) for element in elements])
 
     def _numbers(self, epoch: int, offsets: np.ndarray) -> np.ndarray:
         numbers = self._order.records(epoch, offsets)

@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import jax
 import numpy as np
@@ -105,6 +105,10 @@ class RandomAccessPipeline(Pipeline):
     @abc.abstractmethod
     def examples(self) -> Examples:
         """Returns the examples; opens the data if no variant of this pipeline has done so."""
+
+    @abc.abstractmethod
+    def cache(self) -> Self:
+        """Returns the same data, each example of which is read only once."""
 
     def __iter__(self) -> DataIterator:
         batches = self.batches()

@@ -6,12 +6,19 @@ import abc
 import dataclasses
 import functools
 from collections.abc import Hashable
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from kauldron_core.data.order import Order, Sequential, require_seed
-from kauldron_core.data.ordered import OrderedExamples, Records, filter_prefix, surviving_records
+from kauldron_core.data.ordered import (
+    CachedRecords,
+    OrderedExamples,
+    Records,
+    deterministic_prefix,
+    filter_prefix,
+    surviving_records,
+)
 from kauldron_core.data.random_access import Examples, RandomAccessPipeline
 from kauldron_core.data.shared import Identity
 from kauldron_core.errors import ConfigError
@@ -28,7 +35,18 @@ class _Opened(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StoredPipeline(RandomAccessPipeline):
-    """Base class of pipelines over one store. A subclass says how it is opened, and by what it is known."""
+    """Base class of pipelines over one store. A subclass says how it is opened, and by what it is known.
+
+    Attributes:
+      is_cached: Whether examples are kept in memory once read, as they are before the first random transform. All
+        variants of the pipeline share them; worker processes keep each their own.
+    """
+
+    is_cached: bool = False
+
+    def cache(self) -> Self:
+        """Returns the same data, each example of which is read and (as far as not random) transformed only once."""
+        return dataclasses.replace(self, is_cached=True)
 
     @abc.abstractmethod
     def _open_records(self) -> Records:
@@ -40,14 +58,23 @@ class StoredPipeline(RandomAccessPipeline):
 
     def _data_key(self) -> Hashable:
         # Filters decide which records there are, which is found out when the data is opened.
-        return self._source_key(), *(Identity(transform) for transform in filter_prefix(self.record_transforms))
+        decisive = self._cached_steps() or filter_prefix(self.record_transforms)
+        return self._source_key(), self.is_cached, *map(Identity, decisive)
+
+    def _cached_steps(self) -> tuple[Any, ...]:
+        return deterministic_prefix(self.record_transforms) if self.is_cached else ()
 
     def _open(self) -> _Opened:
         try:
             records = self._open_records()
         except ConfigError as error:
             raise ConfigError(f"{self}: {error}") from None
-        return _Opened(records, surviving_records(records, self.record_transforms))
+        survivors = surviving_records(records, self.record_transforms)
+        steps = self._cached_steps()
+        # Columns in memory need no copy of themselves.
+        if self.is_cached and (steps or not records.is_columnar):
+            records = CachedRecords(records, steps)
+        return _Opened(records, survivors)
 
     def examples(self) -> Examples:
         return self._ordered_examples
@@ -59,6 +86,7 @@ class StoredPipeline(RandomAccessPipeline):
             opened.records,
             self._order(opened),
             transforms=self.record_transforms,
+            num_applied=len(self._cached_steps()),
             seed=self.seed,
             survivors=opened.survivors,
         )

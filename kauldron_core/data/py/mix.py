@@ -57,6 +57,10 @@ class Mix(PrefetchingPipeline):
         weights = None if self.weights is None else dict(zip(parts, self._weights(), strict=True))
         return dataclasses.replace(super().for_eval(), datasets=parts, weights=weights, stop="once")
 
+    def cache(self) -> Self:
+        """Returns the same mixture of data sets whose examples are read only once."""
+        return dataclasses.replace(self, datasets={name: part.cache() for name, part in self._named().items()})
+
     def examples(self) -> Examples:
         return self._mixed_examples
 

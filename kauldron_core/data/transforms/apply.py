@@ -56,9 +56,16 @@ def check_transforms(transforms: Sequence[Any], *, of_batches: bool = False) -> 
         is_random_before = is_random_before or is_random(transform)
 
 
-def transform_record(transforms: Sequence[Any], element: Any, origin: Origin) -> Any:
-    """Returns one example after all `transforms` but the filters, which were applied when the data was opened."""
-    for step, transform in enumerate(transforms):
+def transform_record(transforms: Sequence[Any], element: Any, origin: Origin, *, skip: int = 0) -> Any:
+    """Returns one example after all `transforms` but filters, which were applied when the data was opened.
+
+    Args:
+      transforms: The steps.
+      element: The example.
+      origin: Where it comes from.
+      skip: How many of the first steps it has behind it.
+    """
+    for step, transform in enumerate(transforms[skip:], start=skip):
         try:
             if is_random(transform):
                 element = transform.random_map(element, origin.generator(step))

@@ -60,6 +60,20 @@ def test_an_iterator_closed_early_ends_its_workers():
     assert not any(_is_alive(int(worker)) for worker in workers)
 
 
+def fail_on_nine(element):
+    if element["id"] == 9:
+        raise ValueError("nine is not wanted")
+    return element
+
+
+def test_an_error_in_a_worker_reaches_the_parent():
+    iterator = iter(source(num_workers=1, shuffle=False, transforms=[fail_on_nine]))
+    next(iterator)
+    with pytest.raises(ValueError, match="nine is not wanted"):
+        next(iterator)
+    iterator.close()
+
+
 _ENDLESS = """
 import sys
 from kauldron_core import data
