@@ -13,7 +13,7 @@ from collections.abc import Generator, Mapping
 from typing import Any, NoReturn, Self
 
 from kauldron_core.errors import ConfigError, unknown_name
-from kauldron_core.konfig import casting, copying, encoding, html, names_of_nodes, nodes, printing, signatures
+from kauldron_core.konfig import casting, copying, encoding, names_of_nodes, nodes, printing, signatures
 from kauldron_core.konfig.evaluate import Evaluation
 from kauldron_core.konfig.markers import CONST, QUALNAME
 from kauldron_core.konfig.nodes import Node, kind_of
@@ -260,6 +260,8 @@ class ConfigDict(Node):
         return repr(self)
 
     def _repr_html_(self) -> str:
+        from kauldron_core.konfig import html  # Loaded on use: only notebooks show HTML.
+
         return html.to_html(self)
 
     def to_json(self, *, indent: int | None = None, **kwargs: Any) -> str:  # pyright: ignore[reportIncompatibleMethodOverride]

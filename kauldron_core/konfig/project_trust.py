@@ -10,8 +10,6 @@ import importlib.util
 import os
 import pathlib
 import sys
-import sysconfig
-import tomllib
 from collections.abc import Iterable
 from importlib.machinery import ModuleSpec
 from typing import Any
@@ -42,6 +40,8 @@ def listed_packages() -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=8)
 def _read_packages(file: pathlib.Path, changed_ns: int) -> tuple[str, ...]:
+    import tomllib  # Loaded on use: most processes never read a pyproject.toml here.
+
     try:
         data: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError):
@@ -106,6 +106,8 @@ def _is_library(file: str) -> bool:
 
 @functools.cache
 def _library_folders() -> tuple[str, ...]:
+    import sysconfig  # Loaded on use: only names that a file holds, and that no list knows, get here.
+
     names = ("stdlib", "platstdlib", "purelib", "platlib")
     return tuple({os.path.realpath(sysconfig.get_path(name)) for name in names})
 

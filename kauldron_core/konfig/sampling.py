@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -116,6 +115,8 @@ def _randint(u: float, low: int, high: int) -> int:
 
 
 def _normal(u: float, mean: float, std: float) -> float:
+    import statistics  # Loaded on use: it brings decimal and fractions, for this one kind of axis.
+
     return statistics.NormalDist(mean, std).inv_cdf(max(u, 2**-54))
 
 
