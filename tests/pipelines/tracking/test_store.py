@@ -45,10 +45,12 @@ def test_an_address_without_a_file_is_refused(tmp_path: Path) -> None:
 
 def test_the_command_to_look_at_the_records_is_exact_and_local(tmp_path: Path) -> None:
     folder = tmp_path / "with a space"
-    words = shlex.split(Store.at(folder, environ={}).view_command)
-    assert Path(words[0]).name == "mlflow"
-    assert words[1:5] == ["ui", "--backend-store-uri", f"sqlite:///{folder}/mlflow.db", "--host"]
-    assert words[5] == "127.0.0.1"
+    *variables, program, command, option, uri, host, address = shlex.split(Store.at(folder, environ={}).view_command)[
+        :8
+    ]
+    assert variables == ["MLFLOW_DISABLE_TELEMETRY=true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false"]
+    assert (Path(program).name, command, option) == ("mlflow", "ui", "--backend-store-uri")
+    assert (uri, host, address) == (f"sqlite:///{folder}/mlflow.db", "--host", "127.0.0.1")
     assert Store.at(folder, environ={"MLFLOW_TRACKING_URI": "http://host:5000"}).view_command == "http://host:5000"
 
 
