@@ -134,7 +134,8 @@ def described(annotation: Any) -> str:
     if annotation is Ellipsis:
         return "..."
     if is_union(annotation):
-        return " | ".join(dict.fromkeys(described(member) for member in members(annotation)))
+        # Not through the cache of `members`, in which `A | B` and `B | A` are the same.
+        return " | ".join(dict.fromkeys(described(member) for member in typing.get_args(annotation)))
     if annotation in (None, type(None)):
         return "None"
     origin, args = typing.get_origin(annotation), typing.get_args(annotation)
@@ -213,8 +214,10 @@ def _is_text_member(member: Any) -> bool:
 
 def _fit_union(value: Any, annotation: Any) -> Any:
     alternatives = members(annotation)
-    exact = [member for member in alternatives if isinstance(member, type) and type(value) is member]
-    for member in (*exact, *alternatives):
+    # The value's own type first, then numbers, so that an int becomes a float for `Array | float` too.
+    exact = [member for member in alternatives if type(value) is member]
+    scalars = [member for member in alternatives if member in _SCALARS]
+    for member in (*exact, *scalars, *alternatives):
         try:
             return fit(value, member)
         except Misfit:
