@@ -14,6 +14,7 @@ from kauldron_core.konfig.frozen import FrozenConfigDict, freeze
 from kauldron_core.konfig.immutable import ImmutableDict
 from kauldron_core.konfig.importing import imports, set_lazy_imported_modules
 from kauldron_core.konfig.leaves import Leaf, schema
+from kauldron_core.konfig.loadable import check_loadable
 from kauldron_core.konfig.marking import changes, marked, shown_change
 from kauldron_core.konfig.mocking import mock_modules
 from kauldron_core.konfig.modules import get_config_from_module
@@ -31,6 +32,7 @@ from kauldron_core.konfig.trusting import UntrustedError, trust, trust_run, trus
 from kauldron_core.konfig.typing import ConfigDictLike, WithRef
 
 __all__ = [
+    "check_loadable",
     "pretty",
     "Origin",
     "ReferenceFailed",

@@ -279,3 +279,15 @@ def test_loading_and_refusing_imports_nothing(tmp_path):
         "add --trust=flax",
         "[]",
     ], done.stderr
+
+
+def test_a_sweep_learns_before_it_starts_what_its_actors_could_not_load():
+    konfig.check_loadable(konfig.ConfigDict({"x": call("optax:adam", 1e-3), "y": const("jax.nn:relu")}))
+    with pytest.raises(konfig.UntrustedError, match=r"cfg\.x\[1\]: .*--trust=fractions"):
+        konfig.check_loadable(konfig.ConfigDict({"x": [1, HARMLESS_BUT_UNKNOWN]}))
+    with pytest.raises(ConfigError, match=r"cfg\.x: __main__\.f is known to this process only; move it into a module"):
+        konfig.check_loadable(konfig.ConfigDict({"x": const("__main__:f")}))
+    with pytest.raises(ConfigError, match=r"cfg\.x: cannot be saved"):
+        konfig.check_loadable(konfig.ConfigDict({"x": lambda: 1}))
+    konfig.trust("fractions")
+    konfig.check_loadable(konfig.ConfigDict({"x": HARMLESS_BUT_UNKNOWN}))
