@@ -1,6 +1,6 @@
 """Shapes and dtypes in annotations, checked when a function is called: `Float["*b n c"]` and `@typechecked`."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kauldron_core.ktyping import array_types as _array_types
 from kauldron_core.ktyping.decorator import typechecked
@@ -9,9 +9,10 @@ from kauldron_core.ktyping.queries import NoActiveScopeError, check_type, dim, i
 
 if TYPE_CHECKING:
     # A type checker takes `Float["b n"]` for a subscripted class. At run time these are `ArrayType` objects.
+    # Any with an empty protocol: whatever JAX and NumPy return fits it, and it fits whatever they take.
     import jax
 
-    class Array(jax.Array):
+    class Array(Any, Protocol):
         """Arrays; a type checker does not tell dtypes apart."""
 
         def __class_getitem__(cls, spec: str) -> type[Any]: ...
