@@ -1,6 +1,58 @@
-"""Flax layers that a config can name, and the switch between training and evaluation (`kd.nn`)."""
+"""Flax layers and models that a config can name, and the switch between training and evaluation (`kd.nn`)."""
 
+from kauldron_core.modules.adapters import ExternalModule, WrapperModule
+from kauldron_core.modules.attention import ImprovedMultiHeadDotProductAttention, MultiHeadDotProductAttention
+from kauldron_core.modules.containers import DummyModel, FlatAutoencoder, Identity, Sequential
+from kauldron_core.modules.convnet import ConvNet
+from kauldron_core.modules.einops_layers import Rearrange, Reduce
+from kauldron_core.modules.interms import interms_property
 from kauldron_core.modules.mlp import MLP
 from kauldron_core.modules.mode import Dropout, set_train_property, train_property
+from kauldron_core.modules.nnx_module import Nnx
+from kauldron_core.modules.patches import Patchify, PatchifyEmbed
+from kauldron_core.modules.positions import AddEmbedding, FourierEmbedding, LearnedEmbedding, ZeroEmbedding
+from kauldron_core.modules.resnet import ResNet, ResNetBlock
+from kauldron_core.modules.transformer import (
+    ParallelAttentionBlock,
+    PostNormBlock,
+    PreNormBlock,
+    TransformerBlock,
+    TransformerMLP,
+)
+from kauldron_core.modules.vit import Vit, VitAutoEncoder, VitEncoder
 
-__all__ = ["MLP", "Dropout", "set_train_property", "train_property"]
+__all__ = [
+    "AddEmbedding",
+    "ConvNet",
+    "Dropout",
+    "DummyModel",
+    "ExternalModule",
+    "FlatAutoencoder",
+    "FourierEmbedding",
+    "Identity",
+    "ImprovedMultiHeadDotProductAttention",
+    "LearnedEmbedding",
+    "MLP",
+    "MultiHeadDotProductAttention",
+    "Nnx",
+    "ParallelAttentionBlock",
+    "Patchify",
+    "PatchifyEmbed",
+    "PostNormBlock",
+    "PreNormBlock",
+    "Rearrange",
+    "Reduce",
+    "ResNet",
+    "ResNetBlock",
+    "Sequential",
+    "TransformerBlock",
+    "TransformerMLP",
+    "Vit",
+    "VitAutoEncoder",
+    "VitEncoder",
+    "WrapperModule",
+    "ZeroEmbedding",
+    "interms_property",
+    "set_train_property",
+    "train_property",
+]

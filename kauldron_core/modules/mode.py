@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -23,15 +24,20 @@ def set_train_property(is_training: bool) -> Iterator[None]:
 
 
 def train_property() -> property:
-    """Returns a property for a Flax module that is True while the model runs for training.
+    """Returns a property for a Flax module (Linen or NNX) that is True while the model runs for training.
 
-    Reading it raises `ValueError` outside a bound module, and in a model called outside `set_train_property`.
+    Reading it raises `ValueError` outside a bound Linen module, and in a model called outside `set_train_property`.
     """
-    return property(_read_train_property)
+    return property(read_is_training)
 
 
-def _read_train_property(module: nn.Module) -> bool:
-    if module.scope is None:
+def read_is_training(module: Any) -> bool:
+    """Returns whether `module`, which is being called, runs for training.
+
+    Raises:
+      ValueError: If it is a Linen module that is not bound, or nothing says whether this is training.
+    """
+    if isinstance(module, nn.Module) and module.scope is None:
         # Not an AttributeError: Flax would replace it by one that says the property does not exist.
         raise ValueError(f"{type(module).__name__}: a train_property can only be read inside a bound module.")
     value = _is_training.get()
@@ -48,16 +54,22 @@ class Dropout(nn.Module):
 
     Attributes:
       rate: Probability with which a value is set to 0, in [0, 1).
+      broadcast_dims: Dimensions that share their bits: all values along them are dropped together, or none.
+      deterministic: Whether to drop nothing; None asks whether this is training.
       rng_collection: Name of the random stream.
     """
 
     rate: float
+    broadcast_dims: Sequence[int] = ()
+    deterministic: bool | None = None
     rng_collection: str = "dropout"
 
     is_training = train_property()
 
     @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
+    def __call__(self, x: jax.Array, *, deterministic: bool | None = None) -> jax.Array:
         """Returns `x` with values dropped and the rest scaled up."""
-        layer = nn.Dropout(self.rate, rng_collection=self.rng_collection, deterministic=not self.is_training)
-        return layer(x)
+        choices = [choice for choice in (deterministic, self.deterministic) if choice is not None]
+        return nn.Dropout(self.rate, self.broadcast_dims, rng_collection=self.rng_collection)(
+            x, deterministic=choices[0] if choices else not self.is_training
+        )
