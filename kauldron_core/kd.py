@@ -19,3 +19,18 @@ __all__ = [
     "rundir",
     "train",
 ]
+
+# So that `cfg = kd.train.Trainer()` can be filled from below: `cfg.evals.test = ...`, `cfg.ref.workdir`.
+konfig.register_default_values(
+    konfig.ConfigDict(
+        {
+            "__qualname__": "kauldron_core.kd:train.Trainer",
+            "train_losses": {},
+            "train_metrics": {},
+            "schedules": {},
+            "evals": {},
+            "aux": {},
+            "workdir": None,
+        }
+    )
+)

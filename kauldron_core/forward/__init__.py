@@ -2,9 +2,10 @@
 
 from kauldron_core.forward.auxiliaries import AuxiliariesState, collect_metrics, padding_mask_of
 from kauldron_core.forward.context import Context
+from kauldron_core.forward.health import Health, good_health, health_after
 from kauldron_core.forward.model import ForwardPass, reads
 from kauldron_core.forward.rngs import RngStream, RngStreams
-from kauldron_core.forward.state import Health, TrainState
+from kauldron_core.forward.state import TrainState
 
 __all__ = [
     "AuxiliariesState",
@@ -15,6 +16,8 @@ __all__ = [
     "RngStreams",
     "TrainState",
     "collect_metrics",
+    "good_health",
+    "health_after",
     "padding_mask_of",
     "reads",
 ]

@@ -16,10 +16,10 @@ from kauldron_core.forward import (
     AuxiliariesState,
     Context,
     ForwardPass,
-    Health,
     RngStreams,
     TrainState,
     collect_metrics,
+    health_after,
     padding_mask_of,
 )
 
@@ -43,12 +43,12 @@ class StepReport:
     Attributes:
       aux: States of losses and metrics over this batch.
       schedules: Value of each schedule in this step.
-      health: Whether all was finite up to and including this step.
+      health: Whether all was finite up to and including this step, see `Health.of`.
     """
 
     aux: AuxiliariesState
     schedules: dict[str, jax.Array]
-    health: Health
+    health: jax.Array
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -141,15 +141,23 @@ def _watch(program: Program, old: TrainState, new: TrainState, context: Context)
     """Returns `new` with its health, or `old` but for the step where a bad update is to be skipped."""
     if program.on_nonfinite == "ignore":
         return new
-    are_good = jnp.stack([jnp.isfinite(state.compute()) for _, state in sorted(context.loss_states.items())])
-    is_good = jnp.all(are_good)
-    bad_loss = jnp.where(is_good, -1, jnp.argmin(are_good)).astype(jnp.int32)
+    is_good, bad_loss = _check_losses(context)
     if program.on_nonfinite == "skip":
         # A step that goes on must look at the gradients too; one that stops finds them in the state before a save.
         is_good &= all_finite(context.grads)
         kept = jax.tree.map(lambda a, b: jnp.where(is_good, a, b), _learned(new), _learned(old))
         new = new.replace(params=kept[0], collections=kept[1], opt_state=kept[2])
-    return new.replace(health=old.health.after(new.step, is_good=is_good, bad_loss=bad_loss))
+    return new.replace(health=health_after(old.health, new.step, is_good=is_good, bad_loss=bad_loss))
+
+
+def _check_losses(context: Context) -> tuple[jax.Array, jax.Array]:
+    """Returns whether all losses are finite, and the index of the first (by name) that is not, else -1."""
+    is_good, bad_loss = jnp.bool_(True), jnp.int32(-1)
+    for index, (_, state) in reversed(list(enumerate(sorted(context.loss_states.items())))):
+        is_finite = jnp.isfinite(state.compute())
+        is_good &= is_finite
+        bad_loss = jnp.where(is_finite, bad_loss, index)
+    return is_good, bad_loss
 
 
 def all_finite(tree: Any) -> jax.Array:

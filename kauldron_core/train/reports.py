@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import jax
 
+from kauldron_core.forward import Health
 from kauldron_core.train.events import Logged
 from kauldron_core.train.program import OnNonfinite, StepReport
 
@@ -40,7 +41,7 @@ class LateReports:
     def is_ready(self) -> bool:
         """Returns whether there is a report that can be had without waiting."""
         # One program computes all of it, so one array speaks for all.
-        return self._held is not None and self._held[1].health.first_bad_step.is_ready()  # pyright: ignore[reportAttributeAccessIssue]
+        return self._held is not None and self._held[1].health.is_ready()  # pyright: ignore[reportAttributeAccessIssue]
 
     def exclude(self, seconds: float) -> None:
         """Says that training stood still for so long."""
@@ -56,13 +57,14 @@ class LateReports:
             return
         (step, report), self._held = self._held, None
         report = jax.device_get(report)
+        health = Health.of(report.health)
         values = report.aux.to_host().scalars()
         values |= {f"schedules/{name}": float(value) for name, value in report.schedules.items()}
         if self._on_nonfinite == "skip":
-            values["health/skipped_steps"] = float(report.health.num_bad_steps)
+            values["health/skipped_steps"] = float(health.num_bad_steps)
         yield Logged(step=step, split="train", values=values | self._speed(step))
-        if self._on_nonfinite == "stop" and report.health.first_bad_step > 0:
-            raise Diverged(self._describe(report))
+        if self._on_nonfinite == "stop" and health.first_bad_step > 0:
+            raise Diverged(self._describe(health))
 
     def _speed(self, step: int) -> dict[str, float]:
         now = time.perf_counter()
@@ -71,6 +73,5 @@ class LateReports:
         # The first report waited for the compiler; it says nothing about speed.
         return {} if before is None else {"perf/steps_per_s": (step - before) / max(seconds, 1e-9)}
 
-    def _describe(self, report: StepReport) -> str:
-        name = self._losses[int(report.health.first_bad_loss)]
-        return f"loss {name!r} was not finite at step {int(report.health.first_bad_step)}"
+    def _describe(self, health: Health) -> str:
+        return f"loss {self._losses[health.first_bad_loss]!r} was not finite at step {health.first_bad_step}"

@@ -10,6 +10,7 @@ from typing import Any, get_args
 
 import optax
 
+from kauldron_core import rundir
 from kauldron_core.ckpts import Checkpointer
 from kauldron_core.errors import ConfigError, unknown_name
 from kauldron_core.evals import Evaluator, usable_in_evaluation
@@ -150,10 +151,14 @@ def _check(trainer: Trainer) -> None:
         raise ConfigError("train_losses: empty, there is nothing to minimise.")
     if trainer.on_nonfinite not in get_args(OnNonfinite):
         raise ConfigError(unknown_name("choice", trainer.on_nonfinite, get_args(OnNonfinite), at="on_nonfinite"))
-    if trainer.log_metrics_every < 1:
-        raise ConfigError(f"log_metrics_every: must be at least 1, not {trainer.log_metrics_every}.")
-    if "train" in trainer.evals:
-        raise ConfigError("evals.train: the name is taken by the training metrics. Choose another.")
+    for name, least in (("log_metrics_every", 1), ("num_train_steps", 0), ("stop_after_steps", 0)):
+        value = getattr(trainer, name)
+        if value is not None and value < least:
+            raise ConfigError(f"{name}: must be at least {least}, not {value}.")
+    for name in trainer.evals:
+        if name == "train":
+            raise ConfigError("evals.train: the name is taken by the training metrics. Choose another.")
+        rundir.check_name(name, kind="evaluator")
 
 
 def _bound_parts(trainer: Trainer) -> dict[str, Any]:

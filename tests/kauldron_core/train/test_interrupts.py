@@ -1,0 +1,122 @@
+"""SIGTERM and Ctrl-C save the running step; a kill loses nothing that was on disk."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from kauldron_core import kd, rundir
+from kauldron_core.train import Done, Evaluated
+from kauldron_core.train.interrupts import StopRequest, catching_signals
+from tests.kauldron_core import experiments
+
+
+def _signalling_points(number: signal.Signals, *, at_batch: int, **fields: Any) -> Any:
+    """Returns a pipeline that sends us a signal when its batch `at_batch` is read, counted from 1."""
+    seen = []
+
+    def send(batch: Any) -> Any:
+        seen.append(1)
+        # Only under a handler of ours: it would end the test run otherwise.
+        if len(seen) == at_batch and signal.getsignal(number) is not signal.SIG_DFL:
+            signal.raise_signal(number)
+        return batch
+
+    return experiments.points(batch_transforms=(send,), **fields)
+
+
+def test_sigterm_saves_at_the_end_of_the_running_step(tmp_path: pathlib.Path) -> None:
+    ds = _signalling_points(signal.SIGTERM, at_batch=6, shuffle=True)
+    trainer = experiments.trainer(tmp_path, train_ds=ds, num_train_steps=1_000)
+    done = list(trainer.iter_train())[-1]
+    assert (done.status, done.reason) == ("preempted", "stopped by SIGTERM")
+    assert kd.ckpts.latest_step(tmp_path / "checkpoints") == done.step
+    assert 5 <= done.step <= 6
+
+
+@pytest.mark.parametrize("at_batch", [1, 3])
+def test_r08_sigterm_ends_an_evaluation_within_one_batch(tmp_path: pathlib.Path, at_batch: int) -> None:
+    ds = _signalling_points(signal.SIGTERM, at_batch=at_batch, batch_size=4)
+    evals = {"test": kd.evals.Evaluator(run=kd.evals.EveryNSteps(4, skip_first=True), ds=ds)}
+    events = list(experiments.trainer(tmp_path, evals=evals).iter_train())
+    assert events[-1] == Done(step=4, status="preempted", reason="stopped by SIGTERM")
+    assert not experiments.of_kind(events, Evaluated)
+
+    evals = {"test": kd.evals.Evaluator(run=kd.evals.EveryNSteps(4, skip_first=True))}
+    events = list(experiments.trainer(tmp_path, evals=evals).iter_train())
+    assert [event.step for event in experiments.of_kind(events, Evaluated)] == [4, 8, 12]
+
+
+def test_ctrl_c_saves_and_is_passed_on(tmp_path: pathlib.Path) -> None:
+    ds = _signalling_points(signal.SIGINT, at_batch=6)
+    with pytest.raises(KeyboardInterrupt):
+        experiments.trainer(tmp_path, train_ds=ds, num_train_steps=1_000).train()
+    assert kd.ckpts.latest_step(tmp_path / "checkpoints") in (5, 6)
+    done = rundir.read_events(tmp_path / "events")[-1]
+    assert (done["kind"], done["status"]) == ("done", "preempted")
+
+
+def test_a_second_signal_acts_as_it_would_without_us() -> None:
+    def handler(number: int, frame: Any) -> None:
+        raise InterruptedError
+
+    before = signal.signal(signal.SIGTERM, handler)
+    try:
+        with catching_signals(StopRequest()) as request:
+            signal.raise_signal(signal.SIGTERM)
+            assert request
+            assert request.signal is signal.SIGTERM
+            with pytest.raises(InterruptedError):
+                signal.raise_signal(signal.SIGTERM)
+        assert signal.getsignal(signal.SIGTERM) is handler
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+_CHILD = """
+import sys, time
+from tests.kauldron_core import experiments
+def slow(batch):
+    time.sleep(0.01)
+    return batch
+ds = experiments.points(shuffle=True, batch_transforms=(slow,))
+experiments.trainer(sys.argv[1], train_ds=ds, num_train_steps=60, log_metrics_every=7).train()
+"""
+
+
+def _start(workdir: pathlib.Path) -> subprocess.Popen[bytes]:
+    root = pathlib.Path(__file__).parents[3]
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    return subprocess.Popen([sys.executable, "-c", _CHILD, str(workdir)], cwd=root, env=environment)
+
+
+def _wait_for(child: subprocess.Popen[bytes], workdir: pathlib.Path, step: int) -> None:
+    deadline = time.monotonic() + 90
+    while (kd.ckpts.latest_step(workdir / "checkpoints") or 0) < step and child.poll() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("kill_after", [4, 32])
+def test_a_killed_process_resumes_to_the_same_bits(tmp_path: pathlib.Path, kill_after: int) -> None:
+    child = _start(tmp_path)
+    _wait_for(child, tmp_path, kill_after)
+    child.send_signal(signal.SIGKILL)
+    assert child.wait(20) == -signal.SIGKILL
+    ds = experiments.points(shuffle=True)
+    resumed = experiments.trainer(tmp_path, train_ds=ds, num_train_steps=60, log_metrics_every=7).train()
+    whole = experiments.trainer(train_ds=ds, num_train_steps=60, log_metrics_every=7).train()
+    for left, right in zip(jax.tree.leaves(resumed), jax.tree.leaves(whole), strict=True):
+        np.testing.assert_array_equal(left, right)
+    steps = [event["step"] for event in rundir.read_events(tmp_path / "events") if event["kind"] == "metrics"]
+    assert steps == [1, *range(7, 60, 7), 60]

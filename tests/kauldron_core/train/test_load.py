@@ -1,0 +1,143 @@
+"""From the folder of a trial back to its trainer and its states."""
+
+from __future__ import annotations
+
+import pathlib
+import shutil
+import threading
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from kauldron_core import kd, konfig, rundir
+from kauldron_core.errors import ConfigError, RunFailed
+from kauldron_core.evals import StandaloneEveryCheckpoint, StandaloneLastCheckpoint
+from tests.kauldron_core import experiments
+
+
+def _config() -> Any:
+    with konfig.imports():
+        import optax
+
+        from kauldron_core import kd
+        from tests.kauldron_core import experiments
+
+    return kd.train.Trainer(
+        train_ds=kd.data.InMemoryPipeline(loader=experiments.load_points, batch_size=16, shuffle=True),
+        eval_ds=kd.data.InMemoryPipeline(loader=experiments.load_points, batch_size=16),
+        model=kd.nn.MLP(hidden=8, features=3, x="batch.x"),
+        num_train_steps=12,
+        train_losses={"xent": kd.losses.SoftmaxCrossEntropyWithIntLabels(logits="preds", labels="batch.label")},
+        train_metrics={"accuracy": kd.metrics.Accuracy(logits="preds", labels="batch.label")},
+        optimizer=optax.adam(1e-2),
+        checkpointer=kd.ckpts.Checkpointer(save_interval_steps=4),
+        evals={
+            "inline": kd.evals.Evaluator(run=kd.evals.EveryNSteps(4)),
+            "beside": kd.evals.Evaluator(run=kd.evals.StandaloneEveryCheckpoint()),
+            "last": kd.evals.Evaluator(run=kd.evals.StandaloneLastCheckpoint()),
+        },
+    )
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> rundir.TrialDir:
+    """A trial of a run, trained to its end."""
+    run = rundir.RunDir.create(
+        tmp_path_factory.mktemp("runs") / "run", {"metric": "inline/losses/total", "mode": "min"}
+    )
+    trial = run.trial("0000").create(konfig.to_json(_config()))
+    kd.load_trial(trial.path).train()
+    return trial
+
+
+def test_a_trial_comes_back_with_its_folder_as_workdir(trained: rundir.TrialDir) -> None:
+    trainer = kd.load_trial(trained.path)
+    assert pathlib.Path(trainer.workdir) == trained.path
+    assert trainer.num_train_steps == 12
+    assert "workdir" not in konfig.load(trained.config_path) or konfig.load(trained.config_path).workdir is None
+
+
+@pytest.mark.parametrize(("step", "expected"), [("latest", 12), (8, 8), (4, 4)])
+def test_a_run_comes_back_in_one_line(trained: rundir.TrialDir, step: Any, expected: int) -> None:
+    trainer, state = kd.load_run(trained.path, step=step)
+    assert int(state.step) == expected
+    assert trainer.evals["inline"].evaluate(state).step == expected
+
+
+def _losses(trial: rundir.TrialDir) -> dict[int, float]:
+    events = [event for event in rundir.read_events(trial.events) if event["kind"] == "evaluated"]
+    return {event["step"]: event["values"]["losses/total"] for event in events if event["step"] > 0}
+
+
+def test_best_is_by_the_metric_of_the_sweep_unless_another_is_named(trained: rundir.TrialDir) -> None:
+    losses = _losses(trained)
+    best = min(losses, key=lambda step: losses[step])
+    worst = max(losses, key=lambda step: losses[step])
+    assert int(kd.load_run(trained.path, step="best")[1].step) == best
+    _, state = kd.load_run(trained.path, step="best", metric="inline/losses/xent", mode="max")
+    assert int(state.step) == worst
+
+
+def test_best_reads_the_results_of_evaluators_and_never_takes_nan(trained: rundir.TrialDir, tmp_path: Any) -> None:
+    trial = rundir.TrialDir(shutil.copytree(trained.path, tmp_path / "trial"))
+    for step, value in ((4, 0.5), (8, 0.25), (12, float("nan"))):
+        rundir.write_eval_result(trial, "test", step, {"status": "done", "values": {"metrics/accuracy": value}})
+    assert int(kd.load_run(trial.path, step="best", metric="test/metrics/accuracy")[1].step) == 4
+    assert int(kd.load_run(trial.path, step="best", metric="test/metrics/accuracy", mode="min")[1].step) == 8
+
+
+def test_best_without_a_metric_lists_what_there_is(trained: rundir.TrialDir, tmp_path: Any) -> None:
+    alone = shutil.copytree(trained.path, tmp_path / "alone")
+    with pytest.raises(ConfigError, match=r"metric: unset, and the sweep names none.*inline/losses/total"):
+        kd.load_run(alone, step="best")
+    with pytest.raises(ConfigError, match=r"unknown metric 'inline/metrics/acuracy'. Did you mean 'inline/metrics/acc"):
+        kd.load_run(alone, step="best", metric="inline/metrics/acuracy")
+
+
+def test_what_is_not_a_trial_is_refused(trained: rundir.TrialDir, tmp_path: pathlib.Path) -> None:
+    with pytest.raises(ConfigError, match="not the folder of a trial"):
+        kd.load_trial(tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"no checkpoint at step 5. Available: 4, 8, 12"):
+        kd.load_run(trained.path, step=5)
+
+
+def test_continuous_eval_follows_a_run_to_its_end(tmp_path: pathlib.Path) -> None:
+    evals = {
+        "beside": kd.evals.Evaluator(run=StandaloneEveryCheckpoint()),
+        "last": kd.evals.Evaluator(run=StandaloneLastCheckpoint()),
+    }
+    trainer = experiments.trainer(tmp_path, evals=evals)
+    found: dict[str, Any] = {}
+    beside = threading.Thread(target=lambda: found.update(trainer.continuous_eval(poll_s=0.02)))
+    beside.start()
+    state = experiments.trainer(tmp_path, evals=evals).train()
+    beside.join(60)
+    assert set(found) == {"beside", "last"}
+    expected = trainer.evals["beside"].evaluate(jax.device_get(state))
+    assert found["beside"].scalars() == found["last"].scalars() == expected.values
+    events = [event for event in rundir.read_events(tmp_path / "events") if event["kind"] == "evaluated"]
+    assert sorted((event["split"], event["step"]) for event in events) == [
+        ("beside", 4),
+        ("beside", 8),
+        ("beside", 12),
+        ("last", 12),
+    ]
+
+
+def test_continuous_eval_does_not_wait_for_ever(tmp_path: pathlib.Path) -> None:
+    trainer = experiments.trainer(tmp_path, evals={"a": kd.evals.Evaluator(run=StandaloneEveryCheckpoint())})
+    with pytest.raises(RunFailed, match=r"no new checkpoint for 0\.05 s"):
+        trainer.continuous_eval(poll_s=0.01, patience_s=0.05)
+    with pytest.raises(ConfigError, match=r"unknown evaluator 'b'. Available: a"):
+        trainer.continuous_eval("b")
+    with pytest.raises(ConfigError, match="workdir: unset"):
+        experiments.trainer().continuous_eval()
+
+
+def test_the_arrays_of_a_loaded_state_are_those_that_were_saved(trained: rundir.TrialDir) -> None:
+    _, first = kd.load_run(trained.path, step=4)
+    _, second = kd.load_run(trained.path, step=4)
+    for left, right in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True):
+        np.testing.assert_array_equal(left, right)
