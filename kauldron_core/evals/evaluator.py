@@ -7,7 +7,7 @@ import functools
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import numpy as np
@@ -21,6 +21,14 @@ from kauldron_core.losses import named_losses
 
 class EvaluationStopped(Exception):
     """Somebody asked the evaluation to end; there is no result."""
+
+
+class StateTransform(Protocol):
+    """Makes another state of a state."""
+
+    def transform(self, state: TrainState) -> TrainState:
+        """Returns the state to be used."""
+        ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,6 +68,7 @@ class Evaluator:
       metrics: Metrics by name; where unset the trainer's, but for those that read gradients.
       model: The model; the trainer's where unset.
       rng_streams: The random streams; the trainer's where unset.
+      init_transform: Changes the state before it is evaluated: `kd.optim.UseEmaParams()` evaluates the average.
       name: Its key in `trainer.evals`, set there.
     """
 
@@ -70,6 +79,7 @@ class Evaluator:
     metrics: Mapping[str, Any] | None = None
     model: Any = None
     rng_streams: RngStreams | None = None
+    init_transform: StateTransform | None = None
     name: str = "eval"
 
     def evaluate(self, state: TrainState, *, stop: threading.Event | None = None) -> EvalResult:
@@ -84,6 +94,8 @@ class Evaluator:
           ConfigError: If there is no data, or the evaluator was built alone and lacks a part.
         """
         started = time.monotonic()
+        if self.init_transform is not None:
+            state = self.init_transform.transform(state)
         total, num_examples = AuxiliariesState(), 0
         running: AuxiliariesState | None = None
         for batch in self._batches():
