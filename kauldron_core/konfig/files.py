@@ -18,7 +18,6 @@ from kauldron_core.konfig.origins import Origin
 from kauldron_core.rundir.atomic import write_atomic
 
 VERSION: Final = 1
-_LAUNCHER: Final = "xm_job"
 _log = logging.getLogger(__name__)
 MAX_BYTES: Final = 16 * 2**20
 """Largest file that is read; a config of 300 leaves has 20 kB."""
@@ -88,14 +87,6 @@ def load(path: str | os.PathLike[str]) -> ConfigDict:
     return from_json(text, source=str(path))
 
 
-def _without_launcher(body: dict[Any, Any], source: str) -> dict[Any, Any]:
-    """Leaves out the launcher of a file that Kauldron wrote: sweeps are started by other means here."""
-    if _LAUNCHER not in body:
-        return body
-    _log.warning("%s: the field %r (Kauldron's launcher) is left out", source, _LAUNCHER)
-    return {key: value for key, value in body.items() if key != _LAUNCHER}
-
-
 def _config(data: Any, source: str) -> ConfigDict:
     if not is_a(data, dict):
         raise ConfigError(f"{source}: a config is a JSON object, not a {type(data).__name__}")
@@ -107,11 +98,13 @@ def _config(data: Any, source: str) -> ConfigDict:
         body = data.get("config")
         if not is_a(body, dict):
             raise ConfigError(f"{source}: the config in it is not a JSON object")
-    body = _without_launcher(body, source)
     cfg = blank(ConfigDict, trusted=False, origin=Origin(source, 0))
+    builder = Builder(ConfigDict, trusted=False, origin=Origin(source, 0))
     try:
-        Builder(ConfigDict, trusted=False, origin=Origin(source, 0)).fill(cfg, body)
+        builder.fill(cfg, body)
     except ConfigError as error:
         error.add_note(f"while reading {source}")
         raise
+    for place in builder.left_out:
+        _log.warning("%s: %s (Kauldron's launcher) is left out: sweeps are started by other means here", source, place)
     return cfg

@@ -27,6 +27,7 @@ MAX_DEPTH: Final = 64
 """Deepest nesting that is read; beyond it, an input is an attack or a mistake."""
 
 _LEAVES = frozenset({type(None), bool, int, float, str, bytes, complex, slice, type(...), PathRef, Placeholder})
+_LAUNCHER = "xm_job"
 _SEQUENCES = frozenset({list, tuple})
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType)
 
@@ -57,6 +58,7 @@ class Builder:
         self._made: dict[int, Any] = {}
         self._kept: list[Any] = []
         self._shared: dict[Any, Any] = {}
+        self.left_out: list[str] = []
 
     def fill(self, node: Any, source: Mapping[Any, Any] | Node) -> None:
         """Fills an empty node with the fields of a dict or another config."""
@@ -112,6 +114,9 @@ class Builder:
         is_plain = QUALNAME not in source and CONST not in source
         for key, value in source.items():
             if key == ID:
+                continue
+            if key == _LAUNCHER and not self._trusted:
+                self.left_out.append(paths.join(self.place(), key))
                 continue
             if type(key) is str:
                 key = decoding.key(key, trusted=self._trusted) if key.startswith(RAW) else key

@@ -72,6 +72,7 @@ def find_target(qualname: str, *, trusted: bool) -> Any:
         at = ".".join([module_name, *attributes[:index]])
         if not trusted:
             trusting.check_walk(found, at)
+            trusting.check_method(found, attribute, f"{at}.{attribute}")
         found = _attribute(found, attribute, at)
     if not trusted:
         trusting.check_object(found, ".".join([module_name, *attributes]))

@@ -8,7 +8,8 @@ from typing import Final, Literal, TypeAlias
 Kind: TypeAlias = Literal["all", "classes"]
 
 MODULES: Final[dict[str, Kind]] = {
-    "evaluators": "classes",
+    "evaluators.decode": "classes",
+    "evaluators.seqio": "classes",
     "flax.linen": "classes",
     "flax.nnx": "classes",
     "kauldron_core.ckpts": "classes",

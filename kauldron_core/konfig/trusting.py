@@ -78,6 +78,18 @@ def check_walk(found: Any, full: str) -> None:
         raise UntrustedError(f"a config file may not reach {found.__name__!r} through {full!r}")
 
 
+def check_method(owner: Any, name: str, full: str) -> None:
+    """Refuses a method of a class that takes an instance: only what makes one may be called (`Trainer.eval_only`).
+
+    Raises:
+      UntrustedError: When `owner` is a class and `name` such a method of it.
+    """
+    if isinstance(owner, type) and inspect.isroutine(inspect.getattr_static(owner, name, None)):
+        found: Any = inspect.getattr_static(owner, name)
+        if not isinstance(found, (classmethod, staticmethod)):
+            raise UntrustedError(f"a config file may not use {full!r}: it is a method of an object")
+
+
 def check_object(found: Any, full: str) -> None:
     """Refuses what a trusted name turned out to be, when something else owns it.
 
@@ -101,6 +113,8 @@ def check_object(found: Any, full: str) -> None:
     is_of_class = "." in getattr(found, "__qualname__", "")
     if kind == "classes" and not isinstance(found, type) and not is_of_class and callable(found):
         raise UntrustedError(f"a config file may not use {full!r}: only classes of {owner} are allowed")
+    if isinstance(found, type) and owner and owner.split(".")[0] in OWN_PACKAGES and not _is_public(found, owner):
+        raise UntrustedError(f"a config file may not use {full!r}: it is internal to {owner}")
 
 
 def check_callable(found: Any, full: str) -> None:
@@ -114,10 +128,9 @@ def check_callable(found: Any, full: str) -> None:
 def _kind(module: str) -> Kind | None:
     """Returns how far a module is trusted, by its name and the place of its file; None when it is not."""
     parts = module.split(".")
+    if listed := _listed(module):
+        return MODULES[listed]
     prefixes = [".".join(parts[:length]) for length in range(len(parts), 0, -1)]
-    for prefix in prefixes:
-        if prefix in MODULES:
-            return MODULES[prefix]
     if any(prefix in _packages for prefix in prefixes) or set(prefixes) & set(project_trust.listed_packages()):
         return "all"
     if parts[0] in OWN_PACKAGES:
@@ -136,6 +149,23 @@ def _is_data(found: Any) -> bool:
     if isinstance(found, enum.Enum):
         return _kind(type(found).__module__) is not None
     return found is None or type(found) in (bool, int, float, complex, str, bytes)
+
+
+def _listed(module: str) -> str:
+    """Returns the entry of the list that covers a module."""
+    parts = module.split(".")
+    prefixes = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
+    return next((prefix for prefix in prefixes if prefix in MODULES), "")
+
+
+def _is_public(found: type, owner: str) -> bool:
+    """Whether the module of one of our own classes, or a package above it, lists the class in its `__all__`."""
+    outermost = found.__qualname__.split(".")[0]
+    parts = owner.split(".")
+    modules = [sys.modules.get(".".join(parts[:length])) for length in range(2, len(parts) + 1)]
+    return (
+        any(outermost in getattr(module, "__all__", ()) for module in modules) or MODULES.get(_listed(owner)) == "all"
+    )
 
 
 def _is_named_elsewhere(found: Any, full: str) -> bool:

@@ -70,6 +70,16 @@ HOSTILE: dict[str, Any] = {
     "konfig to importlib": call("kauldron_core.konfig:importlib.import_module", "antigravity"),
     "konfig's own modules": call("kauldron_core.konfig.targets:importlib.import_module", "antigravity"),
     "kd to konfig": call("kauldron_core.kd:konfig.trust", "os"),
+    "kd to the run directory": call("kauldron_core.kd:rundir.write_atomic", "{canary}", "x"),
+    "kd's functions that read runs": call("kauldron_core.kd:load_run", "{canary}"),
+    "an evaluator that trusts": call("evaluators:CheckpointEvaluator", trust=["os"]),
+    "a method of a writer": call(
+        "kauldron_core.train:EventsWriter.open", call("kauldron_core.train:EventsWriter", workdir="{canary}")
+    ),
+    "a method of a module": call("flax.linen:Module.apply", call("flax.linen:Dense", 1), {}),
+    "an internal class of a room": call("kauldron_core.train.writer:rundir.EventWriter", "{canary}"),
+    "another one": call("kauldron_core.ckpts.background:BackgroundSaver", "{canary}"),
+    "a function of a room of classes": call("kauldron_core.ckpts:load", "{canary}", None),
     "optax to jax": call("optax:tree_utils.jax.numpy.load", "{canary}"),
     "flax to jax": call("flax.linen:linear.jax.numpy.save", "{canary}", [1]),
     "flax to numpy": call("flax.linen.linear:np.load", "{canary}"),

@@ -315,6 +315,7 @@ KAULDRON = {
     "again": {"__qualname__": "flax.linen:Dense", "0": 3, "__id__": 0},
     "old_style": {"__qualname__": "optax.adam", "0": 0.1},
     "xm_job": {"__qualname__": "kauldron.contrib.xm:Job"},
+    "inner": {"xm_job": None},
     "rngs": {"__raw__=1": {"__const__": "kauldron.kd:random"}},
 }
 
@@ -325,9 +326,10 @@ def test_a_file_that_kauldron_wrote_is_read(tmp_path, caplog):
     assert cfg["__qualname__"] == "kauldron_core.kd:train.Trainer"
     assert cfg.rngs[1]["__const__"] == "kauldron_core.kd:random"
     assert cfg.model is cfg.again
-    assert "xm_job" not in cfg
+    assert "xm_job" not in cfg and "xm_job" not in cfg.inner
     assert [record.getMessage() for record in caplog.records] == [
-        f"{tmp_path / 'c.json'}: the field 'xm_job' (Kauldron's launcher) is left out"
+        f"{tmp_path / 'c.json'}: {place} (Kauldron's launcher) is left out: sweeps are started by other means here"
+        for place in ("cfg.xm_job", "cfg.inner.xm_job")
     ]
     assert konfig.resolve(cfg.old_style) is not None
 
