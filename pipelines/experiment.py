@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kauldron_core import konfig
-from kauldron_core.errors import ConfigError
+from kauldron_core.errors import ConfigError, unknown_name
 from ray_cluster.spec import Sweep
 
 
@@ -60,7 +60,7 @@ def read_trials(words: konfig.Command, experiment: Experiment, spec: Sweep) -> l
       ConfigError: If an axis or a value does not fit.
     """
     file, config = experiment.file, experiment.config
-    axes: list[Any] = [konfig.parse_axis(config, path, text, aliases=file.aliases) for path, text in words.sweep]
+    axes: list[Any] = list(konfig.parse_axes(config, words.sweep, aliases=file.aliases))
     axes += [file.sweep(name) for name in words.sweeps]
     if words.trials is not None:
         axes.append(konfig.read_trials(words.trials, config, aliases=file.aliases))
@@ -128,6 +128,28 @@ def _representatives(trials: Sequence[konfig.Trial]) -> Iterator[konfig.Trial]:
         if new:
             seen |= new
             yield trial
+
+
+def check_metric(metric: str, trainers: Mapping[str, Any]) -> None:
+    """Refuses a metric that no trial will report.
+
+    Raises:
+      ConfigError: With the closest one.
+    """
+    known = dict.fromkeys(name for trainer in trainers.values() for name in _metric_names(trainer))
+    is_part_of_known = any(metric.startswith(f"{name}/") for name in known)  # a metric may compute several numbers
+    if metric not in known and not is_part_of_known and not metric.startswith("train/perf/"):
+        raise ConfigError(unknown_name("metric", metric, known, at="--run.metric"))
+
+
+def _metric_names(trainer: Any) -> Iterator[str]:
+    parts = [("train", trainer.train_losses, trainer.train_metrics)]
+    parts += [(name, one.losses, one.metrics) for name, one in trainer.evals.items()]
+    for split, losses, metrics in parts:
+        yield f"{split}/losses/total"
+        yield from (f"{split}/losses/{name}" for name in losses or ())
+        yield from (f"{split}/metrics/{name}" for name in metrics or ())
+    yield from (f"train/schedules/{name}" for name in trainer.schedules or ())
 
 
 def evaluator_names(trainers: Mapping[str, Any]) -> tuple[str, ...]:

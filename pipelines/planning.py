@@ -70,6 +70,8 @@ def prepare(
     if not may_use_accelerators:
         _keep_off_accelerators()
     trainers = experiments.check_trials(experiment, trials)
+    if spec.metric is not None:
+        experiments.check_metric(spec.metric, trainers)
     plan = Plan(
         sweep=spec,
         run_dir=str(run.path),

@@ -97,7 +97,8 @@ def start(
         ranking=prepared.ranking,
     )
     if not results.ok:
-        report.say(f"Not everything is done. To go on: {prepared.resume_command}")
+        has_failed = any(row.status == "failed" for row in results.rows)
+        report.say(f"Not everything is done. To go on: {prepared.resume_command}{' --retry-failed' * has_failed}")
     return DONE if results.ok else FAILED
 
 

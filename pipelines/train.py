@@ -128,7 +128,7 @@ def _train(trial: rundir.TrialDir) -> None:
     except KeyboardInterrupt:  # it has saved by now
         rundir.write_status(trial, "preempted")
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # `exit(1)` in the user's code is a failure, too
         rundir.write_status(trial, "failed", error=f"{type(error).__name__}: {error}")
         traceback.print_exc()
 

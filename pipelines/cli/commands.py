@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from kauldron_core.errors import unknown_name
 
@@ -34,9 +35,11 @@ class OverrideCommand(click.Command):
         if ctx.resilient_parsing:
             # The shell asks for candidates while the line is being typed: nothing on it is an error yet.
             return super().parse_args(ctx, [])
+        flags, options = self._names()
+        if ctx.resilient_parsing:  # a shell asks for completions; half a command is no mistake then
+            return super().parse_args(ctx, [word for word in args if word.partition("=")[0] in {*flags, *options}])
         from kauldron_core import konfig  # `kdr --help` does without it
 
-        flags, options = self._names()
         command = konfig.read_command(
             args, program=ctx.command_path, flags=flags, options=options, max_words=self.max_words
         )
@@ -49,6 +52,12 @@ class OverrideCommand(click.Command):
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         """Returns the usage line's parts, the words that Click doesn't see included."""
         return [self.word, "[--cfg.PATH=VALUE]...", *super().collect_usage_pieces(ctx)]
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Returns the options that begin so; anything else is a file."""
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        return [CompletionItem(incomplete, type="file")]
 
     def _names(self) -> tuple[list[str], list[str]]:
         options = [parameter for parameter in self.params if isinstance(parameter, click.Option)]

@@ -14,6 +14,7 @@ from kauldron_core.errors import ConfigError
 from pipelines import experiment as experiments
 from pipelines import planning, run_folder
 from pipelines.cli import main
+from pipelines.report import Ranking
 
 DIGITS = "pipelines/configs/digits.py"
 
@@ -78,6 +79,7 @@ def test_dry_run_shows_the_trials_and_starts_nothing(tmp_path: Path, capsys: pyt
         ([DIGITS, "--run.name=a/b"], "--run.name"),
         ([DIGITS, "--run.max_failures=-1"], "max_failures"),
         ([DIGITS, "--dry-rum"], "--dry-run"),
+        ([DIGITS, "--run.metric=test/metrics/acuracy"], "Did you mean 'test/metrics/accuracy'?"),
         ([], "the config file is missing"),
         ([DIGITS, "--sweep.model.hidden=[0, -1]", "--cfg.train_ds.batch_size=-5"], "batch_size"),
     ],
@@ -171,6 +173,13 @@ def test_each_structure_and_each_value_is_built_and_not_each_trial(tmp_path: Pat
 def test_a_value_that_can_not_be_built_names_its_trial(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"trial 0001-.*: .*batch_size is -5"):
         prepare("--sweep.train_ds.batch_size=[5, -5]", f"--run.root={tmp_path}")
+
+
+@pytest.mark.parametrize("metric", ["test/metrics/accuracy", "test/losses/total", "train/losses/xent"])
+def test_a_metric_that_will_be_there_may_rank(metric: str, tmp_path: Path) -> None:
+    assert prepare(f"--run.metric={metric}", "--run.mode=min", f"--run.root={tmp_path}").ranking == Ranking(
+        metric, "min"
+    )
 
 
 def test_the_code_of_a_config_file_from_elsewhere_is_copied_into_the_run(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The command line's own messages and exit statuses."""
 
+import shlex
 import subprocess
 import sys
 import time
@@ -77,6 +78,29 @@ def test_a_command_returns_its_status(status: int) -> None:
 def test_a_fault_of_ours_keeps_its_traceback() -> None:
     with pytest.raises(ZeroDivisionError):
         run(click.Command("one", callback=lambda: 1 // 0), [], program="kdr")
+
+
+@pytest.mark.parametrize(
+    ("words", "candidates"),
+    [
+        (["--sweep.optimizer.learning_rate=[1e-3, 1e-2]", "--dry"], ["--dry-run"]),
+        (["--sweep.optimizer.learning_rate=[1e-3,", "--retry"], ["--retry-failed"]),
+        (["--cfg.a", "--addr"], ["--address"]),
+    ],
+)
+def test_i04_completion_after_a_swept_argument_gives_the_candidates_alone(
+    words: list[str], candidates: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    typed = ["kdr", "sweep", "pipelines/configs/digits.py", *words]
+    monkeypatch.setenv("_KDR_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", shlex.join(typed))
+    monkeypatch.setenv("COMP_CWORD", str(len(typed) - 1))
+    with pytest.raises(SystemExit) as ended:
+        main([])
+    captured = capsys.readouterr()
+    assert ended.value.code == 0
+    assert [line.split(",")[1] for line in captured.out.split()] == candidates
+    assert captured.err == ""
 
 
 @pytest.mark.process
