@@ -177,7 +177,7 @@ class Evaluator:
 
 def usable_in_evaluation(metrics: Mapping[str, Any]) -> Mapping[str, Any]:
     """Returns the metrics but for those that read what only a training step has."""
-    training_only = ("grads", "updates", "opt_state")
+    training_only = ("grads", "updates", "opt_state", "subgrads", "subupdates")
     unusable = [name for name, metric in metrics.items() if any(reads(metric, field) for field in training_only)]
     return {name: metric for name, metric in metrics.items() if name not in unusable} if unusable else metrics
 

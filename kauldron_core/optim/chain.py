@@ -19,7 +19,7 @@ def named_chain(**transforms: optax.GradientTransformation) -> optax.GradientTra
     def init(params: Any) -> dict[str, Any]:
         return {name: part.init(params) for name, part in parts.items()}
 
-    def update(updates: Any, state: dict[str, Any], params: Any = None, **extra: Any) -> tuple[Any, dict[str, Any]]:
+    def update(updates: Any, state: Any, params: Any = None, **extra: Any) -> tuple[Any, dict[str, Any]]:
         new_state = {}
         for name, part in parts.items():
             updates, new_state[name] = part.update(updates, state[name], params, **extra)

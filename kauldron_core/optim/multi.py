@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import optax
 
 from kauldron_core.errors import ConfigError
@@ -45,7 +46,7 @@ class Part:
         """The optimizer for this part of the parameters; updates of all others are zero."""
         optimizer = self.optimizer
         if self.every > 1:
-            optimizer = optax.conditionally_mask(optimizer, lambda step, **_: step % self.every == 0)
+            optimizer = optax.conditionally_mask(optimizer, lambda step, **_: jnp.asarray(step) % self.every == 0)
         return partial_updates(optimizer, self.mask)
 
 
@@ -53,10 +54,12 @@ class Part:
 class MultiOptimizer:
     """Several optimizers side by side. Every parameter belongs to one part, or to none and then stays as it is.
 
-        kd.optim.MultiOptimizer({
-            "generator": kd.optim.Part(optimizer=optax.adam(1e-4), params="generator", losses=("fool",)),
-            "critic": kd.optim.Part(optimizer=optax.adam(4e-4), params="critic", losses=("tell",)),
-        })
+        kd.optim.MultiOptimizer(
+            parts={
+                "generator": kd.optim.Part(optimizer=optax.adam(1e-4), params="generator", losses=("fool",)),
+                "critic": kd.optim.Part(optimizer=optax.adam(4e-4), params="critic", losses=("tell",)),
+            }
+        )
 
     The state is a dictionary by name: `opt_state.critic`. Without `losses` it is an ordinary optimizer.
 
@@ -85,9 +88,9 @@ class MultiOptimizer:
                 f"optimizer.parts.{named[0]}.losses: this step computes one gradient for all losses. "
                 "Set trainstep to kd.train.MultiTrainStep(), which computes one for each part."
             )
-        return self.update_parts(
-            dict.fromkeys(self.parts, updates), state, params, dict.fromkeys(self.parts, extra_args)
-        )
+        gradients, extra = dict.fromkeys(self.parts, updates), dict.fromkeys(self.parts, extra_args)
+        by_part, state = self.update_parts(gradients, state, params, extra)
+        return jax.tree.map(lambda *parts: sum(parts[1:], start=parts[0]), *by_part.values()), state
 
     def update_parts(
         self,
@@ -95,8 +98,8 @@ class MultiOptimizer:
         state: Mapping[str, Any],
         params: Any,
         extra_args: Mapping[str, Mapping[str, Any]],
-    ) -> tuple[Any, dict[str, Any]]:
-        """Returns the updates for one gradient each part.
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Returns the updates of each part for a gradient of its own, 0 for the parameters of others, and the state.
 
         Args:
           gradients: By part; trees like `params`.
@@ -104,12 +107,12 @@ class MultiOptimizer:
           params: The parameters.
           extra_args: Further arguments of `update`, by part.
         """
-        new_state, updates = {}, []
+        updates, new_state = {}, {}
         for name, part in self.parts.items():
-            transform = part.transform
-            update, new_state[name] = transform.update(gradients[name], state[name], params, **extra_args[name])
-            updates.append(update)
-        return jax.tree.map(lambda *parts: sum(parts[1:], start=parts[0]), *updates), new_state
+            updates[name], new_state[name] = part.transform.update(
+                gradients[name], state[name], params, **extra_args[name]
+            )
+        return updates, new_state
 
     def _check_disjoint(self, params: Any) -> None:
         counts = jax.tree.map(lambda *flags: sum(map(bool, flags)), *(p.mask(params) for p in self.parts.values()))

@@ -15,8 +15,8 @@ from kauldron_core.errors import ConfigError, unknown_name
 class Schedule:
     """A value for each step: a linear warmup to `value`, then the shape of that name.
 
-        cfg.schedules = {"learning_rate": kd.optim.Schedule(name="cosine", value=1e-3, num_steps=cfg.ref.num_train_steps)}
-        cfg.optimizer = optax.adam(learning_rate=cfg.ref.schedules["learning_rate"])
+        cfg.schedules["lr"] = kd.optim.Schedule(name="cosine", value=1e-3, num_steps=cfg.ref.num_train_steps)
+        cfg.optimizer = optax.adam(learning_rate=cfg.ref.schedules["lr"])
 
     Every number may be traced, the numbers of steps as well, so that trials that differ in them share a program.
 

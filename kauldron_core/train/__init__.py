@@ -5,6 +5,7 @@ from kauldron_core.train.continuous import continuous_eval
 from kauldron_core.train.events import Done, Evaluated, Event, Logged, Saved
 from kauldron_core.train.load import best_step, load_run, load_trial
 from kauldron_core.train.loop import iter_train
+from kauldron_core.train.multi_step import MultiContext, MultiTrainStep
 from kauldron_core.train.program import Outputs, StepReport
 from kauldron_core.train.trainer import Trainer
 from kauldron_core.train.trainstep import TrainStep
@@ -19,6 +20,8 @@ __all__ = [
     "EventLog",
     "EventsWriter",
     "Logged",
+    "MultiContext",
+    "MultiTrainStep",
     "NoWriter",
     "Outputs",
     "RngStream",
