@@ -20,15 +20,19 @@ def collect(plan: Plan, run: rundir.RunDir, **facts: Any) -> Results:
       **facts: Further fields of `Results` (`phases_s`, `sidecar_errors`).
     """
     rows = tuple(_read_trial(run.trial(trial.name), trial) for trial in plan.trials)
+    return Results(run_dir=str(run.path), rows=rows, pending_evaluations=pending_evaluations(plan, run), **facts)
+
+
+def pending_evaluations(plan: Plan, run: rundir.RunDir) -> tuple[tuple[str, str, int], ...]:
+    """Returns the `(trial, evaluator, step)` that are due in trials that have ended."""
     served = {name for pool in plan.pools for name in pool.evaluators}
-    pending = tuple(
-        (row.name, evaluator, step)
-        for row in rows
-        if row.status in rundir.TERMINAL
-        for evaluator, step in evaluators.due(run.trial(row.name).path, finished=True)
+    ended = [trial for trial in plan.trials if run.trial(trial.name).status() in rundir.TERMINAL]
+    return tuple(
+        (trial.name, evaluator, step)
+        for trial in ended
+        for evaluator, step in evaluators.due(run.trial(trial.name), finished=True)
         if evaluator in served
     )
-    return Results(run_dir=str(run.path), rows=rows, pending_evaluations=pending, **facts)
 
 
 def write_table(results: Results, run: rundir.RunDir) -> None:

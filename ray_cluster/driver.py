@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -48,6 +50,7 @@ def run(plan: Plan, *, address: str = "local", sidecars: Sequence[Sidecar] = ())
         errors: list[str] = []
         try:
             if _is_anything_missing(plan, run_dir, board):
+                _import_tune()
                 with session.ray_session(run_dir, address):
                     interrupts.install()
                     phases.end("ray_start")
@@ -60,8 +63,13 @@ def run(plan: Plan, *, address: str = "local", sidecars: Sequence[Sidecar] = ())
     return replace(results, sidecar_errors=tuple(threads.errors))
 
 
+def _import_tune() -> None:
+    """Imports Tune, which takes two seconds, beside the start of Ray, which mostly waits."""
+    threading.Thread(target=importlib.import_module, args=("ray_cluster.tuning",), daemon=True).start()
+
+
 def _is_anything_missing(plan: Plan, run: rundir.RunDir, board: StatusBoard) -> bool:
-    return bool(board.names(*_UNFINISHED)) or bool(collect.collect(plan, run).pending_evaluations)
+    return bool(board.names(*_UNFINISHED)) or bool(collect.pending_evaluations(plan, run))
 
 
 def _sweep(plan: Plan, run: rundir.RunDir, board: StatusBoard, interrupts: Interrupts, phases: Phases) -> list[str]:
@@ -88,8 +96,7 @@ def _sweep(plan: Plan, run: rundir.RunDir, board: StatusBoard, interrupts: Inter
 def _train(
     plan: Plan, run: rundir.RunDir, board: StatusBoard, interrupts: Interrupts, phases: Phases, token: str
 ) -> None:
-    # Tune takes two seconds to import, in which the evaluators start.
-    from ray_cluster import tuning
+    from ray_cluster import tuning  # Being imported by now, see `_import_tune`.
 
     unfinished = set(board.names(*_UNFINISHED))
     trials = [trial for trial in plan.trials if trial.name in unfinished]

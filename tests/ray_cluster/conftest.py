@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import time
 
 import psutil
@@ -38,7 +39,8 @@ def root(tmp_path_factory):
 @pytest.fixture
 def run_dir(root, request):
     """A path for this test's run directory."""
-    return root / request.node.name
+    # Orbax takes the brackets of a test's id for a pattern and then saves nothing that can be read.
+    return root / re.sub(r"\W", "-", request.node.name)
 
 
 def actor_processes(*names: str) -> list[psutil.Process]:
