@@ -281,5 +281,6 @@ class ConfigDict(Node):
 
 
 # Functions of others ask whether something is a mapping; ml_collections does not say so of its class.
+nodes.register_class(ConfigDict)
 _MUTABLE_MAPPING: Any = collections.abc.MutableMapping
 _MUTABLE_MAPPING.register(ConfigDict)

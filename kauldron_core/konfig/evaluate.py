@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kauldron_core.errors import ConfigError, unknown_name
-from kauldron_core.konfig import operations
+from kauldron_core.konfig import operations, trusting
 from kauldron_core.konfig.markers import CONST
-from kauldron_core.konfig.nodes import Node, fields, is_a, is_node, is_sequence, kind_of, stored_key
+from kauldron_core.konfig.nodes import Node, config_class, fields, is_a, is_node, is_sequence, kind_of, stored_key
+from kauldron_core.konfig.normalize import Builder
 from kauldron_core.konfig.references import (
     LAZY,
     OpRef,
@@ -19,7 +20,7 @@ from kauldron_core.konfig.references import (
     RequiredValueMissing,
     describe,
 )
-from kauldron_core.konfig.targets import find_target
+from kauldron_core.konfig.targets import find_target, split
 
 _MISSING: Any = object()
 _MAX_DEPTH = 64
@@ -124,7 +125,8 @@ class Evaluation:
     def _call(self, ref: OpRef) -> Any:
         function, *args = (self._operand(arg) for arg in ref.konfig_args)
         function = self._callable(function, tuple(args), ref)
-        return function(*args, **{name: self._operand(arg) for name, arg in ref.konfig_kwargs.items()})
+        made = function(*args, **{name: self._operand(arg) for name, arg in ref.konfig_kwargs.items()})
+        return made if self._is_trusted(ref) else _distrusted(made)
 
     def _operand(self, value: Any) -> Any:
         """Returns the value of an operand, in lists too."""
@@ -135,6 +137,8 @@ class Evaluation:
     def _callable(self, function: Any, args: tuple[Any, ...], ref: OpRef) -> Callable[..., Any]:
         is_trusted = self._is_trusted(ref)
         if is_node(function) and CONST in function:
+            if not is_trusted:
+                trusting.check_call(*split(function[CONST]))
             return find_target(function[CONST], trusted=is_trusted)
         if not is_trusted:
             if not _is_safe_method(function):
@@ -144,6 +148,13 @@ class Evaluation:
 
     def _is_trusted(self, ref: Reference) -> bool:
         return self._trusted and ref.konfig_trusted
+
+
+def _distrusted(made: Any) -> Any:
+    """Returns what a function in a file made; dicts in it are nodes that came from that file, whatever they name."""
+    if is_sequence(made):
+        return kind_of(made)(_distrusted(item) for item in made) if kind_of(made) in (list, tuple) else made
+    return Builder(config_class(), trusted=False).convert(made) if is_a(made, Mapping) and not is_node(made) else made
 
 
 def _is_safe_method(function: Any) -> bool:

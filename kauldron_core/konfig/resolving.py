@@ -57,6 +57,8 @@ def _check_names(root: Any, trusted: bool) -> None:
         if name is not None and not (trusted and is_trusted(node)):
             try:
                 trusting.check_name(*split(name))
+                if QUALNAME in fields(node):
+                    trusting.check_call(*split(name))
             except trusting.UntrustedError as error:
                 raise trusting.UntrustedError(f"{paths.join('cfg', *path)}: {error}") from None
 

@@ -76,7 +76,6 @@ _NAMES: Final[dict[str, str]] = {
     "jax.sharding": "AxisType Mesh NamedSharding P PartitionSpec SingleDeviceSharding",
     "jax.sharding.AxisType": "Auto Explicit Manual",
     "kauldron_core.kontext": "Key REQUIRED",
-    "kauldron_core.konfig": "ConfigDict ImmutableDict",
     "ml_dtypes": _DTYPES,
     "numpy": f"{_DTYPES} {_MATH} array dtype ndarray",
     "operator": "or_",
@@ -93,6 +92,11 @@ def _spelled_out() -> Iterator[str]:
 
 NAMES: Final = frozenset(_spelled_out())
 """Full names that are allowed one by one."""
+
+UNCALLED: Final = frozenset(
+    {"builtins.bytes", "builtins.object", "builtins.type", "jax.Array", "jax.numpy.ndarray", "numpy.ndarray"}
+)
+"""Names among them that stand for themselves only: calling them makes classes, or takes any amount of memory."""
 
 NAMED_MODULES: Final = tuple(_NAMES)
 """Where those names live: an object found elsewhere is allowed if one of these modules lists it."""

@@ -16,7 +16,7 @@ from typing import Any
 
 from kauldron_core.errors import ConfigError
 from kauldron_core.konfig import project_trust
-from kauldron_core.konfig.trust_lists import MODULES, NAMED_MODULES, NAMES, OWN_PACKAGES, Kind
+from kauldron_core.konfig.trust_lists import MODULES, NAMED_MODULES, NAMES, OWN_PACKAGES, UNCALLED, Kind
 
 
 class UntrustedError(ConfigError):
@@ -65,6 +65,17 @@ def check_name(module: str, attributes: tuple[str, ...]) -> None:
         raise UntrustedError(f"a config file may not use {full!r}: a part of the name is private or not a name")
     if full not in NAMES and _kind(module) is None:
         raise UntrustedError(_refusal(full, module))
+
+
+def check_call(module: str, attributes: tuple[str, ...]) -> None:
+    """Refuses a call of a name that may only stand for itself.
+
+    Raises:
+      UntrustedError: When it may.
+    """
+    full = ".".join([module, *attributes])
+    if full in UNCALLED:
+        raise UntrustedError(f"a config file may not call {full!r}")
 
 
 def check_walk(found: Any, full: str) -> None:

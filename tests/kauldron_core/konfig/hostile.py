@@ -42,6 +42,10 @@ HOSTILE: dict[str, Any] = {
     "breakpoint": call("builtins:breakpoint"),
     "input": call("builtins:input"),
     "a three-argument type": call("builtins:type.__call__", "X", [], {}),
+    "a class that is made": call("builtins:type", "X", [], {}),
+    "bytes without end": call("builtins:bytes", 10**13),
+    "an array without end": call("numpy:ndarray", [10**13]),
+    "bytes without end by reference": op("call", const("builtins:bytes"), 10**13),
     "pathlib.Path.touch": call("pathlib:Path.touch", call("pathlib:Path", "{canary}")),
     "pathlib.Path.write_text": call("pathlib:Path.write_text", call("pathlib:Path", "{canary}"), "x"),
     "pickle.loads": call("pickle:loads", {"__bytes__": "gASVBQAAAA=="}),
@@ -149,6 +153,15 @@ HOSTILE: dict[str, Any] = {
     "a reference to itself": ref("x"),
     "a reference that is no path": ref("x[__import__('os')]"),
     "a reference that is no text": ref(3),  # type: ignore[arg-type]
+    "a reference that makes a call": op("call", const("builtins:dict"), [["__qualname__", "os:system"], ["0", TOUCH]]),
+    "one that makes it in a list": op(
+        "call",
+        const("builtins:list"),
+        [op("call", const("builtins:dict"), [["__qualname__", "os:system"], ["0", "x"]])],
+    ),
+    "a config made of pairs": call(
+        "kauldron_core.konfig:ConfigDict", call("builtins:dict", [["__qualname__", "os:system"], ["0", TOUCH]])
+    ),
     # Values of types.
     "an enum that is none": {"__enum__": "os:system"},
     "an enum key": {"__raw__=enum os:system": 1},
