@@ -1,6 +1,22 @@
 """The namespace of a config: `from kauldron_core import kd`."""
 
-from kauldron_core import ckpts, data, evals, konfig, kontext, losses, metrics, random, rundir, train
+from kauldron_core import (
+    ckpts,
+    data,
+    evals,
+    inspect,
+    konfig,
+    kontext,
+    ktyping,
+    losses,
+    metrics,
+    optim,
+    random,
+    rundir,
+    summaries,
+    train,
+    typing,
+)
 from kauldron_core import modules as nn
 from kauldron_core.train import load_run, load_trial
 
@@ -8,16 +24,21 @@ __all__ = [
     "ckpts",
     "data",
     "evals",
+    "inspect",
     "konfig",
     "kontext",
+    "ktyping",
     "load_run",
     "load_trial",
     "losses",
     "metrics",
     "nn",
+    "optim",
     "random",
     "rundir",
+    "summaries",
     "train",
+    "typing",
 ]
 
 # So that `cfg = kd.train.Trainer()` can be filled from below: `cfg.evals.test = ...`, `cfg.ref.workdir`.
