@@ -50,7 +50,8 @@ class DataSource(StoredPipeline, PrefetchingPipeline):
         also where the data is not.
     """
 
-    data_source: RandomAccessSource | Callable[[], RandomAccessSource]
+    # A list of records would print all of them.
+    data_source: RandomAccessSource | Callable[[], RandomAccessSource] = dataclasses.field(repr=False)
 
     def _source_key(self) -> Identity:
         return Identity(self.data_source)
