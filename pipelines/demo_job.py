@@ -1,9 +1,10 @@
 """A sweep as a Ray job, on a Ray head of our own: `make demo-job`, or `python -m pipelines.demo_job`.
 
-    python -m pipelines.demo_job --root=/tmp/runs -- pipelines/configs/digits.py --sweep.model.hidden='[32, 128]'
+    python -m pipelines.demo_job pipelines/configs/digits.py --sweep.model.hidden='[32, 128]' --run.root=/tmp/runs
 
 A head is started as a child on free ports, with a token and this interpreter first in its PATH. A first job prints
-which Python runs it and which files were shipped; the second is the sweep. Both go through `ray job submit`, as on a
+which Python runs it and which files were shipped; the second is the sweep (that of `make demo` unless another config is
+given; the runs go to `runs` of this folder unless `--run.root` says otherwise). Both go through `ray job submit`, as on a
 cluster that is there already. The head is ended by its process number.
 """
 
@@ -169,20 +170,20 @@ def show() -> None:
 
 
 @click.command("demo-job", help=__doc__, context_settings={"ignore_unknown_options": True})
-@click.option("--root", default=None, help="Absolute folder of the runs. Default: `runs` of this folder.")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED)
-def command(root: str | None, words: Sequence[str]) -> int:
+def command(words: Sequence[str]) -> int:
     """Starts a head, runs both jobs, and returns 1 if any failed."""
     if words == ("show",):
         show()
         return 0
-    folder = Path(root or "runs").absolute()
-    given = [word for word in words if not word.startswith("--")]
-    sweep = [*words] if given else [*DEMO, *words]
+    has_config = any(not word.startswith("--") for word in words)
+    has_root = any(word.startswith("--run.root=") for word in words)
+    root = [] if has_root else [f"--run.root={Path('runs').absolute()}"]
+    sweep = [*(() if has_config else DEMO), *words, *root]
     with ray_head() as head:
         print(f"Ray head: {head.address}, process {head.pid}", flush=True)
         shown = head.submit(["-m", "pipelines.demo_job", "show"])
-        done = head.submit(["-m", "pipelines.sweep", *sweep, f"--run.root={folder}"])
+        done = head.submit(["-m", "pipelines.sweep", *sweep])
     return int(bool(shown.returncode or done.returncode))
 
 

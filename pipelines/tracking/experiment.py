@@ -47,9 +47,9 @@ class SweepRecord:
         """Returns the run of a trial, None if it has none yet."""
         return self._children.get(trial)
 
-    def create_child(self, trial: rundir.TrialDir, *, tags: Mapping[str, str], start_ms: int) -> Run:
+    def create_child(self, trial: rundir.TrialDir, *, start_ms: int) -> Run:
         """Makes the run of a trial."""
-        run = self._create(trial.name, {KIND: "trial", TRIAL: trial.name, PARENT: self.parent, **tags}, start_ms)
+        run = self._create(trial.name, {KIND: "trial", TRIAL: trial.name, PARENT: self.parent}, start_ms)
         self._children[trial.name] = run
         return run
 

@@ -63,8 +63,8 @@ class TrialRecord:
         self._writer: RunWriter | None = None
         self._is_deleted = False
         self._points: list[Point] = []
-        self._status: dict[str, Any] = {}
-        self._written_status: dict[str, Any] = {}
+        self._status: dict[str, Any] = {"status": "running"}
+        self._written_status = ""
         self._written_tags: dict[str, str] = {}
 
     def record(self) -> None:
@@ -85,7 +85,7 @@ class TrialRecord:
 
     def finish(self) -> bool:
         """Closes the run if nobody else will, and says whether its trial had ended by itself."""
-        has_ended = self._status.get("status") in rundir.TERMINAL
+        has_ended = self._follower.trial.status() in rundir.TERMINAL
         if self._writer is not None and not has_ended and not self._is_deleted:
             self._client.set_terminated(self._writer.run_id, "KILLED")
         return has_ended
@@ -93,16 +93,15 @@ class TrialRecord:
     def _close_left_over(self) -> None:
         """Closes the run that a killed driver left open: its trial waits to be run again."""
         standing = self._sweep.child(self._follower.trial.name)
-        if standing is not None and standing.info.status == "RUNNING":
+        if standing is not None and standing.info.status == "RUNNING" and self._written_status != "KILLED":
             self._client.set_terminated(standing.info.run_id, "KILLED")
-            standing.info._status = "KILLED"
+            self._written_status = "KILLED"
 
     def _open(self) -> RunWriter:
         """Finds or makes the run, and writes its settings."""
         trial = self._follower.trial
-        start_ms = rundir.read_status(trial).get("time_ms") or int(time.time() * 1000)
         standing = self._sweep.child(trial.name)
-        run = standing or self._sweep.create_child(trial, tags={}, start_ms=start_ms)
+        run = standing or self._sweep.create_child(trial, start_ms=self._began_ms())
         writer = RunWriter(self._client, run.info.run_id, warn=self._warn)
         if run.info.lifecycle_stage == "deleted":
             raise RunDeleted(run.info.run_id)
@@ -152,17 +151,23 @@ class TrialRecord:
         if tags != self._written_tags:
             writer.tags(tags)
             self._written_tags = tags
-        if self._status != self._written_status:
-            self._write_status(writer)
+        status = MLFLOW_STATUS[self._status["status"]]
+        if status != self._written_status:
+            self._write_status(writer, status)
 
     def _status_tags(self) -> dict[str, str]:
         error = self._status.get("error")
-        return {STATUS: str(self._status.get("status", "running")), **({"kdr.error": str(error)} if error else {})}
+        return {STATUS: self._status["status"], **({"kdr.error": str(error)} if error else {})}
 
-    def _write_status(self, writer: RunWriter) -> None:
-        status = MLFLOW_STATUS[self._status["status"]]
+    def _write_status(self, writer: RunWriter, status: str) -> None:
         if status in ("SCHEDULED", "RUNNING"):
             self._client.update_run(writer.run_id, status=status)
         else:
             self._client.set_terminated(writer.run_id, status, self._status.get("time_ms"))
-        self._written_status = self._status
+        self._written_status = status
+
+    def _began_ms(self) -> int:
+        """Returns when the trial logged its first event, or else when it got its status."""
+        trial = self._follower.trial
+        first = next((event["time_ms"] for event in rundir.read_events(trial.events)), None)
+        return first or rundir.read_status(trial).get("time_ms") or int(time.time() * 1000)
