@@ -62,22 +62,22 @@ def parse_axis(
 def parse_axes(
     cfg: Any, pairs: Iterable[tuple[str, str]], *, aliases: Aliases | None = None
 ) -> list[Axis | RandomAxis]:
-    """Returns the axes of a command line, each given as (path, text).
+    """Returns the axes of a command line, each given as (path, text), in the same order.
 
-    An axis inside of what an earlier one replaces (`optimizer`, then `optimizer.b1`) is read against the earlier
-    one's first value.
+    An axis inside of what another one replaces (`optimizer` and `optimizer.b1`) is read against the other one's first
+    value.
     """
     pairs = list(pairs)
     names = Names.of(cfg, aliases)
-    axes: list[Axis | RandomAxis] = []
-    for path, text in pairs:
-        axis = parse_axis(cfg, path, text, names=names)
-        axes.append(axis)
+    axes: dict[int, Axis | RandomAxis] = {}
+    for number in sorted(range(len(pairs)), key=lambda number: _depth(pairs[number][0])):
+        axis = parse_axis(cfg, *pairs[number], names=names)
+        axes[number] = axis
         if any(_holds(own, other) for own in axis.paths for other, _ in pairs):
             cfg = copy.deepcopy(cfg)
             for own, value in axis.points(1)[0]:
                 find_place(cfg, own, flag=FLAG).set(copy.deepcopy(value))
-    return axes
+    return [axes[number] for number in range(len(pairs))]
 
 
 def from_strings(cfg: Any, texts: Iterable[str], *, aliases: Aliases | None = None) -> list[Axis | RandomAxis]:
@@ -89,6 +89,14 @@ def from_strings(cfg: Any, texts: Iterable[str], *, aliases: Aliases | None = No
             raise ConfigError(refusal(f"{FLAG}{text}", "an axis is PATH=[VALUE, VALUE]"))
         pairs.append((path.strip(), values))
     return parse_axes(cfg, pairs, aliases=aliases)
+
+
+def _depth(path: str) -> int:
+    """Returns the number of parts of a path, of the shortest one of a zip; 0 for what is no path."""
+    try:
+        return min(len(paths.parse(single)) for single in split_outside(path, ","))
+    except ConfigError:
+        return 0
 
 
 def _holds(path: str, others: str) -> bool:

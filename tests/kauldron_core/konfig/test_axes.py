@@ -229,6 +229,10 @@ def test_u10_values_that_depend_on_another_axis(cfg: Any) -> None:
         konfig.expand(cfg, konfig.from_strings(cfg, texts[::-1]))[0].config(cfg).optimizer
         == trials[0].config(cfg).optimizer
     )
+    # Also where the config itself has no such argument, whatever the order.
+    cfg.optimizer = optax.sgd(1e-3)
+    assert len(konfig.expand(cfg, konfig.from_strings(cfg, texts))) == 4
+    assert len(konfig.expand(cfg, konfig.from_strings(cfg, texts[::-1]))) == 4
     # Where one does not, the sweep is refused when it is made.
     assert "unknown key 'b1'" in refused(cfg, "optimizer=[optax.adam(0.1), optax.sgd(0.2)]", "optimizer.b1=[0.8, 0.9]")
     # Values are literals: one axis cannot name another.
@@ -252,3 +256,16 @@ def test_a_product_has_as_many_trials_as_its_lengths_multiply_to(lengths: list[i
     assert len(trials) == konfig.num_points(axes) == math.prod(lengths)
     assert len({trial.name for trial in trials}) == len({trial.fingerprint for trial in trials}) == len(trials)
     assert len(konfig.expand(cfg, konfig.chain(*axes))) == sum(lengths)
+
+
+@hypothesis.given(st.text(alphabet="[](){},='\"0123456789.e-+abnNoe rangeliuspchoy#", max_size=40))
+def test_any_axis_text_is_an_axis_or_one_line(text: str) -> None:
+    cfg = konfig.ConfigDict({"seed": 0, "rate": 0.1, "name": "a", "note": None, "layers": [1]})
+    for field in ("seed", "rate", "name", "note", "layers", "seed,rate"):
+        try:
+            axis = konfig.parse_axis(cfg, field, text)
+        except ConfigError as error:
+            assert str(error).isprintable()
+            continue
+        for point in axis.points(2, 0)[:20]:
+            assert [path for path, _ in point] == field.split(",")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
+import hypothesis
+import hypothesis.strategies as st
 import pytest
 
 from kauldron_core.errors import ConfigError
@@ -215,3 +217,29 @@ def test_faults_of_flag_files_name_the_line(tmp_path: Path) -> None:
 def test_messages_stay_on_one_line() -> None:
     message = refused(["digits.py", "--cfg.x\n\x1b[31m", "5\t"])
     assert "\x1b" not in message
+
+
+PIECES = """-- - cfg sweep run args . = [ ] ( 1 , ' " x d.py — --dry-run --root --trials “ ” # None a.b é"""
+_pieces = st.sampled_from([*PIECES.split(), "\\", " ", "\n", "\x00"])
+
+
+@hypothesis.given(st.lists(st.lists(_pieces, max_size=6).map("".join) | st.text(max_size=8), max_size=6))
+def test_any_words_are_sorted_or_answered_in_one_line(argv: list[str]) -> None:
+    argv = [word for word in argv if not word.startswith("--flagfile=")]
+    try:
+        command = read_command(argv, flags=FLAGS, options=OPTIONS)
+    except ConfigError as error:
+        assert str(error).isprintable()
+        return
+    assert command == read_command(argv, flags=FLAGS, options=OPTIONS)
+
+
+@hypothesis.given(st.lists(st.lists(_pieces, max_size=6).map("".join), max_size=5))
+def test_a_corrected_command_is_accepted(argv: list[str]) -> None:
+    argv = [word for word in argv if not word.startswith("--flagfile=")]
+    try:
+        read_command(argv, flags=FLAGS, options=OPTIONS)
+    except ConfigError as error:
+        right = written(str(error))
+        hypothesis.assume(right and "\\" not in right and "--flagfile" not in right)
+        read_command(shlex.split(right)[2:], flags=FLAGS, options=OPTIONS)
