@@ -10,6 +10,7 @@ import time
 import uuid
 from typing import Any, TypeVar
 
+import jax
 from etils import epath
 
 from kauldron_core.ckpts import layout, mismatch, reader
@@ -144,13 +145,15 @@ class Checkpointer:
 
     def set_aside(self, step: int) -> None:
         """Renames a damaged checkpoint, so that its step can be saved again. Nothing is removed."""
+        if jax.process_index() > 0:
+            return
         path = layout.step_path(self.directory, step)
         target = path.with_name(f"{path.name}.damaged-{uuid.uuid4().hex[:8]}")
         path.rename(target)
         _logger.warning("%s: set aside as %s.", path, target.name)
 
     def _rotate(self) -> None:
-        if self.max_to_keep is None:
+        if self.max_to_keep is None or jax.process_index() > 0:
             return
         for step in self.all_steps[: -self.max_to_keep]:
             path = layout.step_path(self.directory, step)
@@ -168,6 +171,8 @@ class Checkpointer:
     def _owner(self) -> str:
         """The mark of what was written for this folder; a checkpoint copied into it carries another."""
         path = self.directory / _OWNER_FILE
+        if jax.process_index() > 0:
+            return ""  # Only the first process writes metadata and removes checkpoints.
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             draft = path.with_name(f"{path.name}-{uuid.uuid4().hex}")

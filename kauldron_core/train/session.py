@@ -16,6 +16,7 @@ from kauldron_core import rundir
 from kauldron_core.errors import ConfigError
 from kauldron_core.evals import EvaluationStopped, Evaluator
 from kauldron_core.forward import TrainState
+from kauldron_core.losses import named_losses
 from kauldron_core.train import writer as writer_lib
 from kauldron_core.train.events import Done, Evaluated, Event, Saved
 from kauldron_core.train.interrupts import StopRequest
@@ -34,7 +35,8 @@ class Session:
         self._trainer = trainer
         self._request = request
         self._inline = [evaluator for evaluator in trainer.evals.values() if not evaluator.run.is_standalone]
-        self._reports = LateReports(sorted(trainer.train_losses), on_nonfinite=trainer.on_nonfinite)
+        loss_names = sorted(dict(named_losses(trainer.train_losses)))
+        self._reports = LateReports(loss_names, on_nonfinite=trainer.on_nonfinite)
         self._checkpointer = None if trainer.workdir is None else trainer.checkpointer
         self._saved_step = 0
         self._evaluated_before: set[tuple[str, int]] = set()

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from kauldron_core.errors import ConfigError
 from kauldron_core.forward import AuxiliariesState, RngStreams, TrainState
+from kauldron_core.losses import named_losses
 from kauldron_core.train import program as program_lib
 from kauldron_core.train.program import OnNonfinite, Outputs, Program, StepReport
 
@@ -81,7 +82,7 @@ class TrainStep:
         return Program(
             model=self.model,
             optimizer=self.optimizer,
-            losses=self.losses or {},
+            losses=dict(named_losses(self.losses or {})),
             metrics=self.metrics or {},
             rng_streams=self.rng_streams or RngStreams(),
             schedules=self.schedules or {},

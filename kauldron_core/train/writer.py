@@ -7,6 +7,8 @@ import os
 import pathlib
 from typing import Any, Protocol
 
+import jax
+
 from kauldron_core import rundir
 from kauldron_core.train import events
 
@@ -48,7 +50,8 @@ class EventsWriter:
     workdir: str | os.PathLike[str] | None = None
 
     def open(self) -> EventLog | None:
-        if self.workdir is None:
+        # Of several hosts, which all train the same, one tells.
+        if self.workdir is None or jax.process_index() > 0:
             return None
         return rundir.EventWriter(pathlib.Path(self.workdir) / "events")
 

@@ -173,6 +173,14 @@ def test_r06_a_learning_rate_ramp_goes_on_where_it_was(tmp_path: pathlib.Path) -
     assert rates == pytest.approx({step: float(ramp(step - 1)) for step in range(7, 13)})
 
 
+def test_r08_a_stop_during_warm_up_ends_before_the_first_step(tmp_path: pathlib.Path) -> None:
+    stop = threading.Event()
+    stop.set()
+    events = list(dataclasses.replace(BASE, workdir=tmp_path).iter_train(stop=stop))
+    assert events == [Done(step=0, status="preempted", reason="stopped on request")]
+    assert kd.ckpts.all_steps(tmp_path / "checkpoints") == []
+
+
 def test_asking_for_more_steps_goes_on(tmp_path: pathlib.Path) -> None:
     _run(tmp_path, num_train_steps=6)
     events, state = _run(tmp_path, num_train_steps=12)

@@ -167,6 +167,19 @@ def test_weights_that_are_schedules_follow_the_step() -> None:
     assert found == pytest.approx(expected, rel=1e-5)
 
 
+def test_losses_may_come_in_groups() -> None:
+    decay = kd.losses.AbsoluteValue(values="params.Dense_0.kernel", weight=0.1)
+    trainer = experiments.trainer(
+        train_losses={**experiments.losses(), "size": {"first": decay}},
+        evals={"test": kd.evals.Evaluator(run=kd.evals.Final())},
+        num_train_steps=2,
+    )
+    for event in trainer.iter_train():
+        if hasattr(event, "values"):
+            parts = event.values["losses/xent"] + event.values["losses/size/first"]
+            assert event.values["losses/total"] == pytest.approx(parts, rel=1e-5)
+
+
 @pytest.mark.process
 def test_the_namespace_loads_nothing_heavy() -> None:
     code = "import sys, json; from kauldron_core import kd; print(json.dumps(list(sys.modules)))"
