@@ -3,9 +3,9 @@
     python -m pipelines.demo_job pipelines/configs/digits.py --sweep.model.hidden='[32, 128]' --run.root=/tmp/runs
 
 A head is started as a child on free ports, with a token and this interpreter first in its PATH. A first job prints
-which Python runs it and which files were shipped; the second is the sweep (that of `make demo` unless another config is
-given; the runs go to `runs` of this folder unless `--run.root` says otherwise). Both go through `ray job submit`, as on a
-cluster that is there already. The head is ended by its process number.
+which Python runs it and which files were shipped; the second is the sweep, that of `make demo` unless a config is
+given, with its runs in `runs` of this folder unless `--run.root` says otherwise. Both go through `ray job submit`, as
+on a cluster that is there already. The head is ended by its process number.
 """
 
 from __future__ import annotations
@@ -169,7 +169,11 @@ def show() -> None:
     print(f"shipped: {' '.join(sorted(os.listdir()))}", flush=True)
 
 
-@click.command("demo-job", help=__doc__, context_settings={"ignore_unknown_options": True})
+@click.command(
+    "demo-job",
+    help=__doc__.replace("\n\n    ", "\n\n\b\n    "),
+    context_settings={"ignore_unknown_options": True, "max_content_width": 120},
+)
 @click.argument("words", nargs=-1, type=click.UNPROCESSED)
 def command(words: Sequence[str]) -> int:
     """Starts a head, runs both jobs, and returns 1 if any failed."""
