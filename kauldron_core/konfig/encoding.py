@@ -234,7 +234,8 @@ class Encoder:
         if name is not None:
             return {markers.CONST: name}
         if callable(value):
-            raise Unsavable(f"{value!r} is a lambda or a local function; name a function of a module")
+            shown = getattr(value, "__qualname__", kind_of(value).__qualname__)
+            raise Unsavable(f"{shown} has no importable name (a lambda, or local to a function); use one of a module")
         raise Unsavable(
             f"an object of type {kind_of(value).__module__}.{kind_of(value).__qualname__} cannot be written"
         )

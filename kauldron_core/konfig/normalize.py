@@ -297,6 +297,6 @@ def _is_function_like(value: Any) -> bool:
 
 def _described(value: Any) -> str:
     kind = kind_of(value)
-    text = repr(value).splitlines()[0] if not is_a(value, collections.abc.Sized) else ""
-    text = text if 0 < len(text) <= 60 else ""
+    text = repr(value) if not is_a(value, collections.abc.Sized) else ""
+    text = text if 0 < len(text) <= 60 and "\n" not in text else ""
     return f"an object of type {kind.__module__}.{kind.__qualname__}" + (f" ({text})" if text else "")
