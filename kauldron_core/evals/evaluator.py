@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import threading
@@ -98,14 +99,15 @@ class Evaluator:
             state = self.init_transform.transform(state)
         total, num_examples = AuxiliariesState(), 0
         running: AuxiliariesState | None = None
-        for batch in self._batches():
-            if stop is not None and stop.is_set():
-                raise EvaluationStopped(self.name)
-            previous, running = running, self._evaluate_batch(state, batch)
-            # Fetched one batch late: the device works on this one while the host merges the one before.
-            if previous is not None:
-                total = total.merge(previous.to_host())
-            num_examples += _num_examples(batch)
+        with self._batches() as batches:
+            for batch in batches:
+                if stop is not None and stop.is_set():
+                    raise EvaluationStopped(self.name)
+                previous, running = running, self._evaluate_batch(state, batch)
+                # Fetched one batch late: the device works on this one while the host merges the one before.
+                if previous is not None:
+                    total = total.merge(previous.to_host())
+                num_examples += _num_examples(batch)
         if running is None:
             raise ConfigError(f"evals.{self.name}.ds: there is no data to evaluate on.")
         total = total.merge(running.to_host())
@@ -161,10 +163,17 @@ class Evaluator:
         readers = (*self._parts.losses.values(), *self._parts.metrics.values())
         return ForwardPass(self._require("model"), self.rng_streams or RngStreams(), readers)
 
-    def _batches(self) -> Iterator[Any]:
+    @contextlib.contextmanager
+    def _batches(self) -> Iterator[Iterator[Any]]:
         ds = self._require("ds")
         ds = ds.for_eval() if hasattr(ds, "for_eval") else ds
-        return iter(ds if self.num_batches is None else ds.take(self.num_batches))
+        batches = iter(ds if self.num_batches is None else ds.take(self.num_batches))
+        try:
+            yield batches
+        finally:
+            # Data workers end with the evaluation, also with one that was stopped.
+            if hasattr(batches, "close"):
+                batches.close()
 
     def _require(self, field: str) -> Any:
         value = getattr(self, field)

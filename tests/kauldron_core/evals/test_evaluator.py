@@ -65,7 +65,7 @@ def state() -> kd.train.TrainState:
 
 
 @pytest.mark.parametrize("batch_size", [7, 16, 35, 69, 70, 128])
-def test_accuracy_is_that_of_numpy_whatever_the_batch_size(state: kd.train.TrainState, batch_size: int) -> None:
+def test_e06_accuracy_is_that_of_numpy_whatever_the_batch_size(state: kd.train.TrainState, batch_size: int) -> None:
     result = _evaluator(ds=experiments.points(batch_size=batch_size)).evaluate(state)
     right, loss = _by_hand(state)
     accuracy = result.states.metric_states["accuracy"]

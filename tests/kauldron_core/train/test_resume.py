@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
+import resource
 import threading
 from typing import Any
 
@@ -219,6 +220,19 @@ def test_without_a_workdir_nothing_is_written(tmp_path: pathlib.Path, monkeypatc
     events, state = _run(None)
     assert (int(state.step), events[-1].status) == (12, "done")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_c06_a_run_whose_checkpoint_cannot_be_written_fails_and_names_it(tmp_path: pathlib.Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # The operating system refuses larger files, as a full disk would; this model's weights need one.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
+    try:
+        with pytest.raises(kd.ckpts.SaveFailed, match="ckpt_4: the checkpoint could not be saved"):
+            _run(tmp_path, model=kd.nn.MLP(hidden=3_000, features=experiments.CLASSES, x="batch.x"), evals={})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert kd.ckpts.all_steps(tmp_path / "checkpoints") == []
+    assert "done" not in [event["kind"] for event in rundir.read_events(tmp_path / "events")]
 
 
 def test_a_resumed_run_of_another_model_is_refused(tmp_path: pathlib.Path) -> None:
