@@ -103,8 +103,7 @@ def _config(data: Any, source: str) -> ConfigDict:
     try:
         builder.fill(cfg, body)
     except ConfigError as error:
-        error.add_note(f"while reading {source}")
-        raise
+        raise type(error)(f"{source}: {error}") from None
     for place in builder.left_out:
         _log.warning("%s: %s (Kauldron's launcher) is left out: sweeps are started by other means here", source, place)
     return cfg

@@ -45,9 +45,8 @@ def resolve(cfg: Any, *, freeze: bool = True, overlay: Mapping[str, Any] | None 
     _check_names(root, trusted)
     resolver = _Resolver(root, freeze=freeze, overlay=overlay or {}, trusted=trusted)
     resolver.prepare(root, ())
-    built = resolver.build(root, ())
-    register_with_jax()
-    return built
+    register_with_jax()  # What is built next may look into the dicts that it is given.
+    return resolver.build(root, ())
 
 
 def _check_names(root: Any, trusted: bool) -> None:
