@@ -171,7 +171,7 @@ def show() -> None:
 
 @click.command(
     "demo-job",
-    help=__doc__.replace("\n\n    ", "\n\n\b\n    "),
+    help=(__doc__ or "").replace("\n\n    ", "\n\n\b\n    "),
     context_settings={"ignore_unknown_options": True, "max_content_width": 120},
 )
 @click.argument("words", nargs=-1, type=click.UNPROCESSED)
