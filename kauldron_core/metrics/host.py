@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 _T = TypeVar("_T")
+_WIDE = (np.dtype(np.float64), np.dtype(np.int64))
 
 
 def fetch(tree: _T) -> _T:
@@ -34,6 +35,12 @@ def is_on_host(tree: Any) -> bool:
     if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
         return False
     return any(isinstance(leaf, np.ndarray | np.generic) for leaf in leaves)
+
+
+def is_wide(tree: Any) -> bool:
+    """Returns whether every leaf is a NumPy value in 64 bits already, so that nothing is left to do."""
+    leaves = jax.tree.leaves(tree)
+    return all(isinstance(leaf, np.ndarray | np.generic) and leaf.dtype in _WIDE for leaf in leaves)
 
 
 def has_tracer(tree: Any) -> bool:

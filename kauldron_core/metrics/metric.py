@@ -67,10 +67,9 @@ def _check_definition(cls: type) -> None:
 
 
 def _root(path: Any) -> Any:
-    try:
-        return kontext.GlobPath.from_str(path)[0]
-    except (IndexError, TypeError, ValueError):
-        return None
+    """Returns the first part of a path, None for the root itself."""
+    parts = kontext.GlobPath.from_str(str(path))
+    return parts[0] if len(parts) else None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -148,8 +147,8 @@ class Metric(abc.ABC):
 
     def _has_examples(self) -> bool:
         """Returns whether some key leads to values of the batch."""
-        keypaths = kontext.get_keypaths(self)
-        roots = [_root(path) for name, path in keypaths.items() if path is not None and name not in ("mask", "step")]
+        keypaths = {name: tree for name, tree in kontext.get_keypaths(self).items() if name not in ("mask", "step")}
+        roots = [_root(path) for path in jax.tree.leaves(keypaths)]
         return not roots or any(root not in _WITHOUT_EXAMPLES for root in roots)
 
 

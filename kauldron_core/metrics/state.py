@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 import flax.struct
 import jax
 
-from kauldron_core.metrics.host import fetch, has_tracer, in_64_bits, is_on_host, widen
+from kauldron_core.metrics.host import fetch, has_tracer, in_64_bits, is_on_host, is_wide, widen
 
 MetricT = TypeVar("MetricT")
 _T = TypeVar("_T")
@@ -127,6 +127,8 @@ def is_state(value: Any) -> bool:
 
 def to_host(tree: _T) -> _T:
     """Returns a state, or a tree of states, with NumPy fields; those that grow by merging are in float64 and int64."""
+    if is_wide(tree):
+        return tree
     fetched = fetch(tree)
     return jax.tree.map(lambda state: state.widened() if is_state(state) else state, fetched, is_leaf=is_state)
 
