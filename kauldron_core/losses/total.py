@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
@@ -53,7 +53,7 @@ def compute_losses(
       ValueError: When a loss or group is called `total`, which is the name of the sum.
     """
     states = {}
-    for name, loss in named_losses(losses).items():
+    for name, loss in named_losses(losses):
         try:
             states[name] = loss.get_state_from_context(context, padding_mask=padding_mask)
         except Exception as error:
@@ -77,26 +77,24 @@ def loss_totals(states: Mapping[str, State[Any]]) -> dict[str, Any]:
     return totals
 
 
-def named_losses(losses: Mapping[str, Any], *, prefix: str = "", weight: Any = 1.0) -> dict[str, Loss]:
-    """Returns all losses by name, those of groups as `group/loss` and with the weight of the group in their own.
+def named_losses(losses: Mapping[str, Any], *, prefix: str = "", weight: Any = 1.0) -> Iterator[tuple[str, Loss]]:
+    """Yields (name, loss) of all losses, those of groups as `group/loss` and with the weight of the group in their own.
 
     Args:
       losses: Losses by name, or groups of them.
       prefix: What their names start with.
       weight: A number or schedule that multiplies the weight of each.
     """
-    named: dict[str, Loss] = {}
     for name, loss in losses.items():
         if name == _TOTAL:
             raise ValueError(f"{prefix}{name}: the name is taken by the sum of the losses; choose another")
         if isinstance(loss, LossGroup):
             inner_weight = _product(weight, loss.weight)
-            named |= named_losses(loss.losses, prefix=f"{prefix}{name}/", weight=inner_weight)
+            yield from named_losses(loss.losses, prefix=f"{prefix}{name}/", weight=inner_weight)
         elif isinstance(loss, Mapping):
-            named |= named_losses(loss, prefix=f"{prefix}{name}/", weight=weight)
+            yield from named_losses(loss, prefix=f"{prefix}{name}/", weight=weight)
         else:
-            named[f"{prefix}{name}"] = _weighted(loss, weight)
-    return named
+            yield f"{prefix}{name}", _weighted(loss, weight)
 
 
 def _weighted(loss: Loss, weight: Any) -> Loss:

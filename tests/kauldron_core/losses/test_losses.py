@@ -222,8 +222,9 @@ def test_groups_have_totals_of_their_own():
         "critic/deep/c": 20,
     }
     assert float(total) == totals["total"]
-    assert losses.named_losses(grouped)["generator/b"].weight == 2.0
-    assert losses.named_losses(grouped)["plain"] is L1
+    named = dict(losses.named_losses(grouped))
+    assert named["generator/b"].weight == 2.0
+    assert named["plain"] is L1
 
 
 def test_group_weights_multiply_numbers_and_schedules():
