@@ -15,10 +15,12 @@ from kauldron_core.errors import ConfigError
 from kauldron_core.konfig import hints
 from kauldron_core.konfig.axes import Point, Points, Product
 from kauldron_core.konfig.axis_text import FLAG
+from kauldron_core.konfig.casting import PLAIN
+from kauldron_core.konfig.config_dict import ConfigDict
 from kauldron_core.konfig.consumption import is_unread
 from kauldron_core.konfig.hints import Misfit
 from kauldron_core.konfig.places import Place, Saved, find_place
-from kauldron_core.konfig.refusal import refusal
+from kauldron_core.konfig.refusal import one_line, refusal
 from kauldron_core.konfig.trial_names import Namer, canonical
 
 
@@ -98,7 +100,7 @@ def expand(cfg: Any, axes: Iterable[Points] | Points, *, num_samples: int = 1, s
     if num_samples != 1 and not sweep.is_random:
         what = f"{num_samples} samples of a sweep that draws nothing"
         raise ConfigError(refusal("--run.num_samples", f"{what}; add a random axis such as loguniform(1e-5, 1e-1)"))
-    points = [_ordered(point) for point in sweep.points(num_samples, seed)]
+    points = _stored([_ordered(point) for point in sweep.points(num_samples, seed)])
     cfg = copy.deepcopy(cfg)
     swept = dict.fromkeys(path for point in points for path, _ in point)
     _refuse_unread(cfg, swept)
@@ -116,6 +118,23 @@ def expand(cfg: Any, axes: Iterable[Points] | Points, *, num_samples: int = 1, s
         fingerprint = hashlib.sha256(text.encode()).hexdigest()[:16]
         trials.append(Trial(index, namer.name(index, point), point, fingerprint))
     return trials
+
+
+def _stored(points: Sequence[Point]) -> list[Point]:
+    """Returns the points with their values as a config stores them: imports as constants, dicts as nodes."""
+    known: dict[int, tuple[Any, Any]] = {}
+
+    def stored(path: str, value: Any) -> Any:
+        if type(value) in PLAIN:
+            return value
+        if id(value) not in known:
+            try:
+                known[id(value)] = (value, ConfigDict({"it": value})["it"])
+            except (ConfigError, TypeError, ValueError) as error:
+                raise ConfigError(f"{FLAG}{path}: {one_line(str(error))}") from error
+        return known[id(value)][1]
+
+    return [tuple((path, stored(path, value)) for path, value in point) for point in points]
 
 
 def _refuse_unread(cfg: Any, swept: Iterable[str]) -> None:

@@ -248,6 +248,7 @@ def test_names_of_distributions_are_their_parameters() -> None:
     assert set(PARAMETERS) == {"uniform", "loguniform", "quniform", "randint", "normal", "choice"}
 
 
+@hypothesis.settings(deadline=None)
 @hypothesis.given(st.lists(st.integers(1, 4), min_size=1, max_size=4))
 def test_a_product_has_as_many_trials_as_its_lengths_multiply_to(lengths: list[int]) -> None:
     cfg = konfig.ConfigDict({f"x{index}": 0 for index in range(len(lengths))})
@@ -258,6 +259,7 @@ def test_a_product_has_as_many_trials_as_its_lengths_multiply_to(lengths: list[i
     assert len(konfig.expand(cfg, konfig.chain(*axes))) == sum(lengths)
 
 
+@hypothesis.settings(deadline=None)
 @hypothesis.given(st.text(alphabet="[](){},='\"0123456789.e-+abnNoe rangeliuspchoy#", max_size=40))
 def test_any_axis_text_is_an_axis_or_one_line(text: str) -> None:
     cfg = konfig.ConfigDict({"seed": 0, "rate": 0.1, "name": "a", "note": None, "layers": [1]})

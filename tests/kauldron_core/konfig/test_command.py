@@ -223,6 +223,7 @@ PIECES = """-- - cfg sweep run args . = [ ] ( 1 , ' " x d.py — --dry-run --roo
 _pieces = st.sampled_from([*PIECES.split(), "\\", " ", "\n", "\x00"])
 
 
+@hypothesis.settings(deadline=None)
 @hypothesis.given(st.lists(st.lists(_pieces, max_size=6).map("".join) | st.text(max_size=8), max_size=6))
 def test_any_words_are_sorted_or_answered_in_one_line(argv: list[str]) -> None:
     argv = [word for word in argv if not word.startswith("--flagfile=")]
@@ -234,6 +235,7 @@ def test_any_words_are_sorted_or_answered_in_one_line(argv: list[str]) -> None:
     assert command == read_command(argv, flags=FLAGS, options=OPTIONS)
 
 
+@hypothesis.settings(deadline=None)
 @hypothesis.given(st.lists(st.lists(_pieces, max_size=6).map("".join), max_size=5))
 def test_a_corrected_command_is_accepted(argv: list[str]) -> None:
     argv = [word for word in argv if not word.startswith("--flagfile=")]

@@ -327,6 +327,7 @@ _values = st.recursive(
 )
 
 
+@hypothesis.settings(deadline=None)
 @hypothesis.given(_values)
 def test_a_printed_value_is_read_back_as_it_was(value: Any) -> None:
     cfg = konfig.ConfigDict({"it": None})
@@ -335,6 +336,7 @@ def test_a_printed_value_is_read_back_as_it_was(value: Any) -> None:
     assert encoded(cfg["it"]) == encoded(expected)
 
 
+@hypothesis.settings(deadline=None)
 @hypothesis.given(st.text(alphabet=st.characters(exclude_categories=["Cs"])))
 def test_any_text_goes_into_a_text_field_whole(text: str) -> None:
     cfg = konfig.ConfigDict({"it": "text"})
@@ -345,6 +347,7 @@ def test_any_text_goes_into_a_text_field_whole(text: str) -> None:
         assert cfg["it"] == text
 
 
+@hypothesis.settings(deadline=None)
 @hypothesis.given(st.lists(_keys, min_size=1, max_size=4))
 def test_a_printed_path_leads_to_its_place(parts: list[Any]) -> None:
     cfg: Any = 1
@@ -357,6 +360,7 @@ def test_a_printed_path_leads_to_its_place(parts: list[Any]) -> None:
     assert node == 2
 
 
+@hypothesis.settings(deadline=None)
 @hypothesis.given(st.text())
 def test_any_text_is_a_value_or_one_line(text: str) -> None:
     cfg = konfig.ConfigDict({"number": 1, "any": None, "list": [1]})

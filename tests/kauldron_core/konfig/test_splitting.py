@@ -67,6 +67,7 @@ def test_depth() -> None:
     assert depth_of("'[[['") == 0
 
 
+@hypothesis.settings(deadline=None)
 @hypothesis.given(st.text(alphabet="ab,'\"[](){}\\ =", max_size=30))
 def test_pieces_joined_give_the_text_back(text: str) -> None:
     pieces = split_outside(text, ",")

@@ -17,6 +17,7 @@ from kauldron_core.errors import ConfigError
 from kauldron_core.konfig.trial_names import safe
 
 with konfig.imports():
+    import jax.numpy as jnp
     import optax
 
 
@@ -158,6 +159,21 @@ def test_values_are_checked_and_fitted(cfg: Any) -> None:
         konfig.expand(cfg, [konfig.axis("optimizer", [lambda: 1])])
 
 
+def test_values_are_what_a_config_would_store(cfg: Any) -> None:
+    cfg.dtype = None
+    trials = konfig.expand(cfg, [konfig.axis("dtype", [jnp.bfloat16, jnp.float32, {"a": (1,)}, copy.copy])])
+    assert [trial.name for trial in trials] == [
+        "0000-dtype=bfloat16",
+        "0001-dtype=float32",
+        "0002-dtype=a-1",
+        "0003-dtype=copy",
+    ]
+    by_text = konfig.expand(cfg, konfig.from_strings(cfg, ["dtype=[jnp.bfloat16]"]))
+    assert by_text[0].fingerprint == trials[0].fingerprint
+    with pytest.raises(ConfigError, match=r"--sweep\.dtype: "):
+        konfig.expand(cfg, [konfig.axis("dtype", [object()])])
+
+
 def test_what_holds_another_comes_first(cfg: Any) -> None:
     point = {"optimizer.momentum": 0.9, "seed": 1, "optimizer": optax.sgd(0.1)}
     (trial,) = konfig.expand(cfg, konfig.listed([point]))
@@ -206,12 +222,14 @@ def test_a_point_that_reaches_into_an_excluded_field_needs_a_reference() -> None
         konfig.expand(cfg, [konfig.axis("aux.idle", [2, 3])])
 
 
+@hypothesis.settings(deadline=None)
 @hypothesis.given(st.text())
 def test_any_text_is_a_safe_part_of_a_name(text: str) -> None:
     assert re.fullmatch(r"[A-Za-z0-9._+=-]{1,20}", safe(text))
     assert not safe(text).startswith(".")
 
 
+@hypothesis.settings(deadline=None)
 @hypothesis.given(st.lists(st.lists(st.integers(-3, 3), min_size=1, max_size=3, unique=True), min_size=1, max_size=3))
 def test_expanding_leaves_the_config_as_it_was(axes: list[list[int]]) -> None:
     cfg = konfig.ConfigDict({f"x{index}": 0 for index in range(len(axes))})
