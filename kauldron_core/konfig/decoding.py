@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import base64
-import binascii
 import enum
 import pathlib
 from typing import TYPE_CHECKING, Any, Final
@@ -69,7 +68,7 @@ class Marked:
         marker = next(key for key in self._source if key in MARKED)
         try:
             return getattr(self, f"_read{marker.rstrip('_')}")(self._source[marker])
-        except (TypeError, ValueError, binascii.Error, OverflowError, LookupError) as error:
+        except (TypeError, ValueError, AttributeError, OverflowError, LookupError) as error:
             if isinstance(error, ConfigError):
                 raise
             raise ConfigError(f"{self._builder.place()}: not a valid {marker}: {error}") from None

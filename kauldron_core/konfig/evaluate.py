@@ -120,7 +120,12 @@ class Evaluation:
             return operations.EQUALITIES[op](*args)
         if any(arg is None for arg in args):
             return None
-        return operations.OPERATIONS[op](*args)
+        try:
+            return operations.OPERATIONS[op](*args)
+        except (TypeError, ValueError, ArithmeticError) as error:
+            if isinstance(error, ConfigError):
+                raise ReferenceFailed(f"{describe(ref)}: {error}") from None
+            raise ReferenceFailed(f"{describe(ref)}: {type(error).__name__}: {error}") from error
 
     def _call(self, ref: OpRef) -> Any:
         function, *args = (self._operand(arg) for arg in ref.konfig_args)

@@ -353,3 +353,22 @@ def test_operands_may_hold_references_in_lists_and_dicts(cfg):
 def test_an_operand_that_is_a_built_object_is_refused(cfg):
     with pytest.raises(ConfigError, match="cannot hold"):
         cfg.x = konfig.ref_fn(double, object())
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda ref: ref.name + 1, r"cfg\.ref\.name \+ 1: TypeError: can only concatenate str"),
+        (lambda ref: ref.steps // 0, r"cfg\.ref\.steps // 0: ZeroDivisionError"),
+        (lambda ref: ref.name.to_int(), r"int\(cfg\.ref\.name\): ValueError: invalid literal"),
+        (lambda ref: ref.rate * 10**400, r"OverflowError"),
+        (lambda ref: ref.name * 10**9, r"longer than 1000000 entries"),
+        (lambda ref: ref.steps**10**6, r"longer than 10000 bits"),
+    ],
+)
+def test_arithmetic_that_fails_says_which(cfg, make, message):
+    cfg.x = make(cfg.ref)
+    with pytest.raises(ConfigError, match=message):
+        _ = cfg.x
+    with pytest.raises(ConfigError, match=r"cfg\.x: .*" + message):
+        konfig.resolve(cfg)

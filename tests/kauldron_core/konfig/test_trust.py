@@ -5,9 +5,12 @@ import subprocess
 import sys
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kauldron_core import konfig
 from kauldron_core.errors import ConfigError
+from kauldron_core.konfig import decoding, operations
 from tests.kauldron_core.konfig.hostile import HOSTILE, call, const, op, ref
 
 UNTOUCHED = ("antigravity", "runpy", "code", "timeit", "pty")
@@ -291,3 +294,58 @@ def test_a_sweep_learns_before_it_starts_what_its_actors_could_not_load():
         konfig.check_loadable(konfig.ConfigDict({"x": lambda: 1}))
     konfig.trust("fractions")
     konfig.check_loadable(konfig.ConfigDict({"x": HARMLESS_BUT_UNKNOWN}))
+
+
+NAMES = [
+    "os:system",
+    "optax:sgd",
+    "builtins:dict",
+    "builtins:list",
+    "pathlib:Path",
+    "jax.numpy:pi",
+    "x",
+    "",
+    "a:b",
+    ":",
+]
+WORDS = st.sampled_from([*NAMES, "a", "a.b", "a[0]", "x.y.z", *operations.ALL, "int8", "float32", "__raw__=1"])
+SCALARS = st.none() | st.booleans() | st.integers(-3, 10**6) | st.floats() | WORDS | st.text(max_size=4)
+MARKERS = st.sampled_from(
+    [
+        *sorted(decoding.MARKED),
+        "__qualname__",
+        "__const__",
+        "__id__",
+        "args",
+        "kwargs",
+        "value",
+        "required",
+        "0",
+        "a",
+        "x",
+    ]
+)
+DOCUMENTS = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(MARKERS | st.text(max_size=3), inner, max_size=4),
+    max_leaves=25,
+)
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.dictionaries(MARKERS, DOCUMENTS, max_size=4))
+def test_whatever_a_file_says_it_is_a_config_or_a_config_error(document):
+    try:
+        cfg = konfig.from_json(json.dumps(document))
+    except ConfigError as error:
+        assert len(str(error)) < 1000
+        return
+    text = konfig.to_json(cfg)
+    assert konfig.to_json(konfig.from_json(text)) == text
+    repr(cfg)
+    try:
+        konfig.resolve(cfg)
+    except ConfigError as error:
+        assert "\n" not in str(error)
+    except (TypeError, ValueError) as error:  # What a call of a trusted name says about its arguments.
+        assert error.__notes__
