@@ -229,6 +229,7 @@ def test_mock_modules_in_a_module_and_after_an_error():
     assert variables["sample"] is sys.modules[NAME]
 
 
+@pytest.mark.process
 def test_importing_konfig_loads_neither_jax_nor_numpy():
     code = (
         "import sys, json\nfrom kauldron_core import konfig\n"

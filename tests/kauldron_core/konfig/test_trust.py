@@ -267,6 +267,7 @@ def test_an_untrusted_enum_is_kept_unread(tmp_path):
         konfig.resolve(cfg)
 
 
+@pytest.mark.process
 def test_loading_and_refusing_imports_nothing(tmp_path):
     document = {"x": call("flax.io:rmtree", "/nowhere"), "y": call("optax:adam")}
     (tmp_path / "config.json").write_text(json.dumps(document))
