@@ -140,7 +140,9 @@ class LiteralReader:
             raise NotAValue("only literals, calls and names are values")
         if dotted.lower() in _NON_FINITE:
             return _NON_FINITE[dotted.lower()]
-        if "." in dotted and self.names.knows(dotted):
+        # Where no text can be meant, a dotted name may be one of any package, as in a call.
+        is_name = self.names.knows(dotted) or (not self.slot.may_hold_text and self.names.can_import(dotted))
+        if "." in dotted and is_name:
             return constant(self._find(dotted))
         if right := OTHER_SPELLINGS.get(dotted.lower()):
             # Only where it is a part of a larger value; alone it was refused before.

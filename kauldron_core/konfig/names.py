@@ -47,6 +47,10 @@ class Names:
         """Returns whether the first part of `dotted` is an alias of the config."""
         return dotted.split(".")[0] in self.proxies
 
+    def can_import(self, dotted: str) -> bool:
+        """Returns whether the first part of `dotted` is a package that can be imported."""
+        return _is_importable(dotted.split(".")[0])
+
     def find(self, dotted: str) -> Proxy:
         """Returns what `dotted` stands for. Unless the alias is lazy, its module is imported and the name looked up.
 
@@ -74,7 +78,8 @@ class Names:
             module = None if _attributes(proxy) else sys.modules.get(_module(proxy))
             inner = {f"{alias}.{key}": value for key, value in vars(module).items()} if module else {}
             modules = {key: value for key, value in inner.items() if isinstance(value, ModuleType)}
-            found += [f"{alias}.{name}"] if f"{alias}.{name}" in inner else []
+            is_object = not isinstance(inner.get(f"{alias}.{name}", proxy), (Proxy, ModuleType))
+            found += [f"{alias}.{name}"] if is_object else []
             found += [f"{key}.{name}" for key, value in modules.items() if name in getattr(value, "__all__", ())]
         return sorted(found, key=lambda full: (full.count("."), len(full)))
 

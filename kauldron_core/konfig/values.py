@@ -175,6 +175,8 @@ def _misfit(value: Any, slot: Slot, text: str, expected: str) -> Refused:
         return Refused(slot.at, f"{what}; several values are an axis", right=f"[{items}]", text=text, flag=flag)
     if isinstance(value, tuple) and "," in text and not text.startswith("("):
         right = text.replace(",", "") if re.fullmatch(r"[-+]?\d{1,3}(,\d{3})*,?", text) else None
+        # Half of the world writes 0,1 for 0.1.
+        right = text.replace(",", ".") if right is None and re.fullmatch(r"[-+]?\d+,\d+", text) else right
         return Refused(slot.at, f"{what}: a comma makes a tuple", right=right, text=text)
     return Refused(slot.at, what, right=_near(value, slot), text=text)
 
