@@ -141,11 +141,11 @@ def _kind(module: str) -> Kind | None:
     parts = module.split(".")
     if listed := _listed(module):
         return MODULES[listed]
+    if parts[0] in OWN_PACKAGES:
+        return None  # Also when the user trusts one of them, for the sake of a config file in it.
     prefixes = [".".join(parts[:length]) for length in range(len(parts), 0, -1)]
     if any(prefix in _packages for prefix in prefixes) or set(prefixes) & set(project_trust.listed_packages()):
         return "all"
-    if parts[0] in OWN_PACKAGES:
-        return None
     return "all" if project_trust.is_of_project(module, tuple(_folders)) else None
 
 

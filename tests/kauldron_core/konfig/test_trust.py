@@ -213,6 +213,13 @@ def test_the_code_copy_of_a_run_needs_to_be_trusted_by_name(tmp_path, monkeypatc
     assert konfig.resolve(node, trusted=False).x() == 5
 
 
+def test_trusting_our_own_packages_opens_nothing_in_them():
+    konfig.trust("pipelines", "kauldron_core", "ray_cluster")
+    for name in ("pipelines.cli:main", "kauldron_core.konfig:trust", "ray_cluster:run"):
+        with pytest.raises(konfig.UntrustedError, match="may not use"):
+            konfig.resolve({"x": call(name)}, trusted=False)
+
+
 def test_what_one_process_trusts_another_can_be_told(project, tmp_path, monkeypatch):
     told = konfig.trusted_packages()
     monkeypatch.chdir(tmp_path)
