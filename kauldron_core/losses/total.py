@@ -68,7 +68,8 @@ def loss_totals(states: Mapping[str, State[Any]]) -> dict[str, Any]:
     Args:
       states: As `compute_losses` returned them, of one batch or merged over many.
     """
-    totals: dict[str, Any] = {_TOTAL: jnp.zeros((), jnp.float32)}
+    # The sums start from a Python number, which leaves those of host states in float64.
+    totals: dict[str, Any] = {_TOTAL: 0.0 if states else jnp.zeros((), jnp.float32)}
     for name, state in states.items():
         value = state.compute()
         parts = name.split("/")

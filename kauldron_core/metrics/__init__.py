@@ -7,7 +7,6 @@ from kauldron_core.metrics.calibration import ECE
 from kauldron_core.metrics.class_counts import F1, Precision, Recall
 from kauldron_core.metrics.confusion import ConfusionMatrix
 from kauldron_core.metrics.fields import (
-    EMPTY,
     concat_field,
     max_field,
     min_field,
@@ -25,6 +24,7 @@ from kauldron_core.metrics.moments import R2, Std
 from kauldron_core.metrics.norm import Norm
 from kauldron_core.metrics.ranking import AveragePrecision, RocAuc
 from kauldron_core.metrics.regression import Average, Mae, Mse, SingleDimension
+from kauldron_core.metrics.rules import EMPTY
 from kauldron_core.metrics.shapes import weights_of
 from kauldron_core.metrics.state import EmptyState, State, reduce_states, to_host
 from kauldron_core.metrics.trees import TreeMap, TreeReduce

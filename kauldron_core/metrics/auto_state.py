@@ -13,8 +13,8 @@ from typing import Any, ClassVar, Self
 import flax.struct
 import numpy as np
 
-from kauldron_core.metrics.fields import EMPTY, RULE, Nested, Rule
 from kauldron_core.metrics.host import has_tracer
+from kauldron_core.metrics.rules import EMPTY, RULE, Nested, Rule
 from kauldron_core.metrics.state import MetricT, State, to_host
 
 

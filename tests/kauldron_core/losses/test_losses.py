@@ -10,7 +10,7 @@ import scipy.special
 
 from kauldron_core import losses
 from kauldron_core.losses import LossGroup, compute_losses, loss_totals
-from kauldron_core.metrics import MaskError, accepts_padding, reduce_states
+from kauldron_core.metrics import MaskError, accepts_padding, reduce_states, to_host
 
 ROOM = pathlib.Path(losses.__file__).parent
 
@@ -245,6 +245,11 @@ def test_totals_of_merged_states_are_those_of_the_whole():
     assert {name: float(value) for name, value in loss_totals(merged).items()} == {
         name: float(value) for name, value in whole.items()
     }
+
+
+def test_totals_of_host_states_are_in_64_bits():
+    states = {name: to_host(state) for name, state in compute_losses({"g": {"a": L1}, "b": L2}, CONTEXT)[1].items()}
+    assert {np.asarray(total).dtype for total in loss_totals(states).values()} == {np.dtype("f8")}
 
 
 def test_total_is_no_name_for_a_loss():
