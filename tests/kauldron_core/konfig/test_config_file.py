@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -295,3 +297,20 @@ def test_a_file_of_trials_that_says_nothing(folder: Path) -> None:
         konfig.read_trials("trials.txt", cfg)
     with pytest.raises(ConfigError, match="cannot be read"):
         konfig.read_trials("none.txt", cfg)
+
+
+@pytest.mark.process
+def test_a_json_config_is_overridden_and_swept_without_jax_and_numpy(folder: Path) -> None:
+    (folder / "saved.json").write_text('{"optimizer": {"__qualname__": "optax:adam", "learning_rate": 0.1}}')
+    code = (
+        "import sys\n"
+        "from kauldron_core import konfig\n"
+        "file = konfig.load_config_file('saved.json')\n"
+        "konfig.apply_overrides(file.config, ['optimizer.learning_rate=1'], aliases=file.aliases)\n"
+        "axes = konfig.from_strings(file.config, ['optimizer.learning_rate=logspace(1e-3, 1, 4)'])\n"
+        "assert len(konfig.expand(file.config, axes)) == 4\n"
+        "print(sorted({'jax', 'numpy', 'optax'} & set(sys.modules)))\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)
+    assert done.stdout == "[]\n", done.stderr
