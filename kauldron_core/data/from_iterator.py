@@ -16,7 +16,7 @@ from kauldron_core.data.iterator import STATE_VERSION, DataIterator, check_versi
 from kauldron_core.data.ordered import filter_prefix
 from kauldron_core.data.pipeline import Pipeline
 from kauldron_core.data.random_access import to_global, with_padding_mask
-from kauldron_core.data.transforms.apply import Origin, is_kept, transform_batch, transform_record
+from kauldron_core.data.transforms.apply import Origin, is_kept, is_packing, transform_batch, transform_record
 from kauldron_core.errors import ConfigError
 
 
@@ -40,6 +40,8 @@ class FromIterator(Pipeline):
         super().__post_init__()
         if self.shuffle:
             raise ConfigError(f"{self} cannot shuffle what comes one after the other. Shuffle in the source.")
+        if any(is_packing(transform) for transform in self.record_transforms):
+            raise ConfigError(f"{self} cannot pack what comes one after the other. Pack in the source.")
 
     def __iter__(self) -> DataIterator:
         return _FromIteratorIterator(self)

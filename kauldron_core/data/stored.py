@@ -6,7 +6,7 @@ import abc
 import dataclasses
 import functools
 from collections.abc import Hashable
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from kauldron_core.data.ordered import (
     filter_prefix,
     surviving_records,
 )
+from kauldron_core.data.packing import PackedRecords, packing_step
 from kauldron_core.data.random_access import Examples, RandomAccessPipeline
 from kauldron_core.data.shared import Identity
 from kauldron_core.errors import ConfigError
@@ -27,6 +28,8 @@ from kauldron_core.errors import ConfigError
 class _Opened(NamedTuple):
     records: Records
     survivors: np.ndarray | None
+    # Transforms that the records have behind them.
+    num_applied: int
 
     @property
     def num_examples(self) -> int:
@@ -57,24 +60,32 @@ class StoredPipeline(RandomAccessPipeline):
         """Returns what the opened store depends on."""
 
     def _data_key(self) -> Hashable:
-        # Filters decide which records there are, which is found out when the data is opened.
-        decisive = self._cached_steps() or filter_prefix(self.record_transforms)
+        # Filters and packing decide which records there are, which is found out when the data is opened.
+        transforms = self.record_transforms
+        packing = packing_step(transforms)
+        decisive = filter_prefix(transforms) if packing is None else transforms[: packing + 1]
+        if self.is_cached:
+            decisive = deterministic_prefix(transforms)
         return self._source_key(), self.is_cached, *map(Identity, decisive)
-
-    def _cached_steps(self) -> tuple[Any, ...]:
-        return deterministic_prefix(self.record_transforms) if self.is_cached else ()
 
     def _open(self) -> _Opened:
         try:
             records = self._open_records()
         except ConfigError as error:
             raise ConfigError(f"{self}: {error}") from None
-        survivors = surviving_records(records, self.record_transforms)
-        steps = self._cached_steps()
-        # Columns in memory need no copy of themselves.
-        if self.is_cached and (steps or not records.is_columnar):
-            records = CachedRecords(records, steps)
-        return _Opened(records, survivors)
+        transforms, num_applied = self.record_transforms, 0
+        survivors = surviving_records(records, transforms)
+        packing = packing_step(transforms)
+        if packing is not None:
+            num_applied = packing + 1
+            records, survivors = PackedRecords(records, transforms[:num_applied], survivors), None
+        if self.is_cached:
+            steps = deterministic_prefix(transforms)[num_applied:]
+            # Columns in memory need no copy of themselves.
+            if steps or not records.is_columnar:
+                records = CachedRecords(records, steps)
+            num_applied += len(steps)
+        return _Opened(records, survivors, num_applied)
 
     def examples(self) -> Examples:
         return self._ordered_examples
@@ -86,7 +97,7 @@ class StoredPipeline(RandomAccessPipeline):
             opened.records,
             self._order(opened),
             transforms=self.record_transforms,
-            num_applied=len(self._cached_steps()),
+            num_applied=opened.num_applied,
             seed=self.seed,
             survivors=opened.survivors,
         )

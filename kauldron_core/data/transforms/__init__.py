@@ -9,7 +9,7 @@ from kauldron_core.data.transforms.base import (
 )
 from kauldron_core.data.transforms.elements import AddConstants, Elements, Rename
 from kauldron_core.data.transforms.images import CenterCrop, RandomCrop, RandomFlipLeftRight, Resize
-from kauldron_core.data.transforms.sequences import Pad, Tokenize, Truncate
+from kauldron_core.data.transforms.sequences import Pack, Pad, Tokenize, Truncate
 from kauldron_core.data.transforms.values import Cast, Gather, OneHot, Rearrange, ValueRange
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "Gather",
     "MapTransform",
     "OneHot",
+    "Pack",
     "Pad",
     "RandomCrop",
     "RandomFlipLeftRight",

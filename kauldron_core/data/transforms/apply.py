@@ -33,6 +33,10 @@ def is_filter(transform: Any) -> bool:
     return hasattr(transform, "filter") and not hasattr(transform, "map")
 
 
+def is_packing(transform: Any) -> bool:
+    return hasattr(transform, "pack") and not hasattr(transform, "map")
+
+
 def check_transforms(transforms: Sequence[Any], *, of_batches: bool = False) -> None:
     """Raises ConfigError if one of `transforms` is none, or cannot stand where it does.
 
@@ -40,20 +44,26 @@ def check_transforms(transforms: Sequence[Any], *, of_batches: bool = False) -> 
       transforms: What a user put into a pipeline.
       of_batches: Whether they are applied to whole batches.
     """
-    is_random_before = False
+    is_random_before, is_packed_before = False, False
     for transform in transforms:
-        if of_batches and (is_random(transform) or is_filter(transform)):
+        decides = is_filter(transform) or is_packing(transform)
+        if of_batches and (is_random(transform) or decides):
             raise ConfigError(f"{transform!r} works on single examples: put it into transforms, not batch_transforms.")
-        if is_filter(transform) and is_random_before:
+        if decides and is_random_before:
             raise ConfigError(
-                f"{transform!r} stands after a random transform, so that what it keeps would differ between epochs. "
-                "Put it first."
+                f"{transform!r} stands after a random transform, so that what it makes of the data would differ "
+                "between epochs. Put it first."
             )
-        if not (is_random(transform) or is_filter(transform) or hasattr(transform, "map") or callable(transform)):
+        if decides and is_packed_before:
+            raise ConfigError(
+                f"{transform!r} stands after another that packs, and would see packed rows. Put it first."
+            )
+        if not (is_random(transform) or decides or hasattr(transform, "map") or callable(transform)):
             raise ConfigError(
                 f"{transform!r} is no transform: it has no map, random_map or filter method and cannot be called."
             )
         is_random_before = is_random_before or is_random(transform)
+        is_packed_before = is_packed_before or is_packing(transform)
 
 
 def transform_record(transforms: Sequence[Any], element: Any, origin: Origin, *, skip: int = 0) -> Any:
