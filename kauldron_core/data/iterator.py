@@ -75,13 +75,7 @@ class ScheduledIterator(DataIterator):
 
     def set_state(self, state: dict[str, Any]) -> None:
         check_version(state)
-        saved = state["order"]
-        for name in [*self._order, *(saved.keys() - self._order.keys())]:
-            if saved.get(name) != self._order.get(name):
-                raise ConfigError(
-                    f"the data iterator was saved with {name}={saved.get(name)!r} and the pipeline has "
-                    f"{name}={self._order.get(name)!r}: its next batch cannot be the one that followed."
-                )
+        check_order(state["order"], self._order)
         self._end_feed()
         self._next_batch = state["next_batch"]
 
@@ -99,3 +93,13 @@ def check_version(state: dict[str, Any]) -> None:
     """Raises ConfigError unless this version of the package wrote `state`, or one compatible with it."""
     if not isinstance(state, dict) or state.get("version") != STATE_VERSION:
         raise ConfigError(f"not a state of a data iterator of this version ({STATE_VERSION}): {str(state)[:80]}.")
+
+
+def check_order(saved: dict[str, Any], current: dict[str, Any]) -> None:
+    """Raises ConfigError if what the order depends on is not what it was when a state was saved."""
+    for name in [*current, *(saved.keys() - current.keys())]:
+        if saved.get(name) != current.get(name):
+            raise ConfigError(
+                f"the data iterator was saved with {name}={saved.get(name)!r} and the pipeline has "
+                f"{name}={current.get(name)!r}: its next batch cannot be the one that followed."
+            )
