@@ -15,7 +15,6 @@ from kauldron_core.konfig.markers import FORMAT
 from kauldron_core.konfig.nodes import blank, is_a
 from kauldron_core.konfig.normalize import Builder
 from kauldron_core.konfig.origins import Origin
-from kauldron_core.rundir.atomic import write_atomic
 
 VERSION: Final = 1
 _log = logging.getLogger(__name__)
@@ -64,6 +63,8 @@ def save(cfg: Any, path: str | os.PathLike[str]) -> None:
     Raises:
       ConfigError: With the path of a value that JSON cannot hold; the file is not touched then.
     """
+    from kauldron_core.rundir.atomic import write_atomic  # Loaded on use: only saving needs the room.
+
     body = encode(cfg, references=True)
     write_atomic(pathlib.Path(path), json.dumps({FORMAT: VERSION, "config": body}, indent=1) + "\n")
 
