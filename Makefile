@@ -64,7 +64,7 @@ test: $(FULL)
 	$(BIN)/pytest -q -m "seqio and not soak" || test $$? -eq 5
 
 soak: $(FULL)
-	$(BIN)/pytest -q -m soak --timeout=7200
+	HYPOTHESIS_PROFILE=soak $(BIN)/pytest -q -m soak --timeout=7200
 
 lint: $(FULL)
 	$(BIN)/ruff check .

@@ -11,3 +11,11 @@ os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
 for stale in ("RAY_ADDRESS", "MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME", "MLFLOW_RUN_ID"):
     os.environ.pop(stale, None)
+
+import hypothesis  # noqa: E402
+
+# `make test` tries the same examples everywhere, so that what passes here passes there; `make soak` draws new ones
+# (HYPOTHESIS_PROFILE=soak). A loaded machine is no failure, so there is no deadline.
+hypothesis.settings.register_profile("same", deadline=None, derandomize=True)
+hypothesis.settings.register_profile("soak", deadline=None)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
