@@ -119,17 +119,8 @@ class Session:
                 self._evaluation_was_cut = True
                 return
             self._reports.exclude(result.seconds)
-            yield from self._recorded(
-                [
-                    Evaluated(
-                        step=step,
-                        name=evaluator.name,
-                        values=result.values,
-                        num_examples=result.num_examples,
-                        seconds=result.seconds,
-                    )
-                ]
-            )
+            evaluated = Evaluated(step, evaluator.name, result.values, result.num_examples, result.seconds)
+            yield from self._recorded([evaluated])
 
     def save(self, state: TrainState, step: int) -> Iterator[Event]:
         """Starts to save, if a checkpoint is due at `step`."""
@@ -139,8 +130,10 @@ class Session:
     def finish(self, state: TrainState, step: int) -> Iterator[Event]:
         """Saves what is not saved yet, waits until it is on disk, and says how training ended."""
         yield from self._recorded(self._reports.flush())
-        yield from self._save(state, step)
-        if self._checkpointer is not None:
+        if self._checkpointer is None:
+            self._check(state, step)
+        else:
+            yield from self._save(state, step)
             self._checkpointer.wait()
         yield from self._commits()
         if step < self.last_step or self._evaluation_was_cut:
@@ -168,11 +161,14 @@ class Session:
             return
         # First on record, then saved: a run that resumes here will not make these steps again.
         yield from self._recorded(self._reports.flush())
-        if self._trainer.on_nonfinite != "ignore" and not _is_sound(state):
-            raise Diverged(f"the state was not finite after step {step}")
+        self._check(state, step)
         self._checkpointer.save(state, self._data.get_state(), step=step)
         self._saved_step = step
         yield from self._commits()
+
+    def _check(self, state: TrainState, step: int) -> None:
+        if self._trainer.on_nonfinite != "ignore" and not _is_sound(state):
+            raise Diverged(f"the state was not finite after step {step}")
 
     def _commits(self) -> Iterator[Event]:
         if self._checkpointer is not None:

@@ -52,6 +52,7 @@ REACHABLE = {
 }
 
 
+@pytest.mark.slow
 def test_a_metric_reaches_everything_that_a_step_computes() -> None:
     metrics = {name: Mean(values=path) for name, path in REACHABLE.items()}
     trainer = experiments.trainer(train_metrics=metrics, model=kd.nn.MLP(hidden=8, features=3, x="batch.x"))

@@ -133,6 +133,11 @@ def test_a_gradient_that_is_not_finite_never_gets_into_a_checkpoint(
     assert all(_is_finite(state) for state in _saved_states(trainer))
 
 
+def test_a_run_that_saves_nothing_is_checked_at_its_end() -> None:
+    events = list(experiments.trainer(model=BadGradient(), num_train_steps=1).iter_train())
+    assert (events[-1].status, events[-1].reason) == ("diverged", "the state was not finite after step 1")
+
+
 def test_a_diverged_run_that_is_started_again_diverges_again(tmp_path: pathlib.Path) -> None:
     trainer = _trainer(tmp_path)
     first = list(trainer.iter_train())[-1]

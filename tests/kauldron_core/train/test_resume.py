@@ -163,6 +163,7 @@ def test_r04_a_final_evaluation_that_is_missing_is_made_up(tmp_path: pathlib.Pat
     assert [(type(event), event.step) for event in events] == [(Evaluated, 12), (Done, 12)]
 
 
+@pytest.mark.slow
 def test_r06_a_learning_rate_ramp_goes_on_where_it_was(tmp_path: pathlib.Path) -> None:
     ramp = optax.linear_schedule(0.0, 1e-2, 12)
     base = dataclasses.replace(
@@ -222,6 +223,7 @@ def test_without_a_workdir_nothing_is_written(tmp_path: pathlib.Path, monkeypatc
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_c06_a_run_whose_checkpoint_cannot_be_written_fails_and_names_it(tmp_path: pathlib.Path) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     # The operating system refuses larger files, as a full disk would; this model's weights need one.
