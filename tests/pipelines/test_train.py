@@ -135,10 +135,11 @@ def test_a_mistake_in_eval_is_one_line(
 
 
 @pytest.mark.process
+@pytest.mark.timeout(240)  # two processes that import JAX and compile, one after the other
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_saves_and_the_same_command_goes_on(tmp_path: Path, number: signal.Signals, status: int) -> None:
-    # As long as it takes: what the signal cuts short must be far from its end.
-    words = ["--cfg.num_train_steps=30_000", "--cfg.checkpointer.save_interval_steps=100_000", "--cfg.model.hidden=8"]
+    # Long enough that the signal comes well before the end.
+    words = ["--cfg.num_train_steps=8_000", "--cfg.checkpointer.save_interval_steps=100_000", "--cfg.model.hidden=8"]
     place = [f"--run.root={tmp_path}", "--run.name=one", "--no-tracking"]
     command = [sys.executable, "-m", "pipelines.train", DIGITS, *words, *place]
     environment = {**os.environ, "PYTHONPATH": os.getcwd()}
@@ -146,7 +147,7 @@ def test_a_signal_saves_and_the_same_command_goes_on(tmp_path: Path, number: sig
     trial = rundir.RunDir(tmp_path / "one").trial("0000")
     wait_for_step(trial, 100)
     first.send_signal(number)
-    out, _ = first.communicate(timeout=60)
+    out, _ = first.communicate(timeout=100)
     assert first.returncode == status
     assert trial.status() == "preempted"
     assert "To go on: python -m pipelines.train" in out
