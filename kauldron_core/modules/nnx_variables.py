@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,9 +20,7 @@ _PARAMS = "params"
 
 def build(factory: Callable[..., nnx.Module], streams: nnx.Rngs) -> nnx.Module:
     """Returns what `factory` makes, given the streams if it takes `rngs`."""
-    parameters = inspect.signature(factory).parameters
-    takes_rngs = "rngs" in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-    return factory(rngs=streams) if takes_rngs else factory()
+    return factory(rngs=streams) if _takes_rngs(factory) else factory()
 
 
 def write(module: nnx.Module, scope: nn.Module) -> None:
@@ -76,6 +75,14 @@ def _value_at(path: tuple[Any, ...], variable: nnx.Variable[Any], scope: nn.Modu
     if np.shape(value) != shape:
         raise ValueError(_misfit(collection, path, f"has shape {np.shape(value)}, and in the module {shape}"))
     return value
+
+
+def _takes_rngs(factory: Callable[..., Any]) -> bool:
+    while isinstance(factory, functools.partial):
+        factory = factory.func
+    # The signature of an NNX class is that of its metaclass, which takes anything.
+    parameters = inspect.signature(factory.__init__ if isinstance(factory, type) else factory).parameters
+    return "rngs" in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
 
 def _leaves(module: nnx.Module) -> Iterator[tuple[tuple[Any, ...], Any]]:
