@@ -5,6 +5,7 @@ from kauldron_core.data.from_iterator import FromIterator
 from kauldron_core.data.in_memory import InMemoryPipeline
 from kauldron_core.data.iterator import DataIterator
 from kauldron_core.data.pipeline import PADDING_MASK, Pipeline
+from kauldron_core.data.seqio_tasks import SeqIO
 from kauldron_core.data.transforms import (
     AddConstants,
     Cast,
@@ -53,6 +54,7 @@ __all__ = [
     "Rearrange",
     "Rename",
     "Resize",
+    "SeqIO",
     "Tokenize",
     "Truncate",
     "ValueRange",

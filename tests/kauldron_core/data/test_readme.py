@@ -16,5 +16,5 @@ def test_the_example_runs():
 
 def test_every_pipeline_is_in_the_table():
     text = (pathlib.Path(data.__file__).parent / "README.md").read_text()
-    for name in ("InMemoryPipeline", "FromIterator", *(f"py.{name}" for name in data.py.__all__)):
+    for name in ("InMemoryPipeline", "FromIterator", "SeqIO", *(f"py.{name}" for name in data.py.__all__)):
         assert f"`{name}(" in text
