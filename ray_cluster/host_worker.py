@@ -84,8 +84,10 @@ class HostWorker:
 
     def _run(self, trial_dir: str | os.PathLike[str], stop: threading.Event) -> None:
         trial = rundir.TrialDir(trial_dir)
+        began_at = time.time()
         with trial_logs.redirected_output(trial.logs):
             ending = self._train(trial, stop)
+        ending.update(began_ms=int(1000 * began_at), ended_ms=int(1000 * time.time()))
         # The arrays of this trial must be gone before the next one makes its own.
         gc.collect()
         self._put(ending)

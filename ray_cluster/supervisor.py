@@ -186,7 +186,7 @@ class Supervisor(tune.Trainable):
             case "logged" | "evaluated":
                 self._values.update({f"{record['split']}/{name}": value for name, value in record["values"].items()})
             case "done":
-                self._ending = {"done": True, "status": record["status"], "reason": record["reason"]}
+                self._ending = {"done": True, **{key: value for key, value in record.items() if key != "kind"}}
             case "raised":
                 self._after_exception(record)
 

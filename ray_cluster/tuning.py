@@ -112,8 +112,8 @@ class Watcher(tune.Callback):
         # What a trial has got over is no error of it.
         kind = "error" if result["status"] == "failed" else "last_error"
         worker = {key: value for key, value in result["worker"].items() if key in _WORKER_FACTS}
-        facts = {kind: result["last_error"], "worker": worker, "reason": result.get("reason")}
-        fields = {"num_failures": result["num_failures"], **facts}
+        fields = {key: result.get(key) for key in ("num_failures", "reason", "began_ms", "ended_ms")}
+        fields.update({kind: result["last_error"], "worker": worker})
         fields = {key: value for key, value in fields.items() if value}
         if self._written.get(name) != (result["status"], fields):
             self._written[name] = (result["status"], fields)

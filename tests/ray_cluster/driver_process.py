@@ -1,4 +1,4 @@
-"""A driver of its own, for tests that end it: `python -m tests.ray_cluster.driver_process RUN_DIR`."""
+"""A driver of its own, for tests that end it: `python -m tests.ray_cluster.driver_process RUN_DIR ADDRESS`."""
 
 import sys
 
@@ -13,6 +13,6 @@ def plan(run_dir):
 
 if __name__ == "__main__":
     try:
-        sys.exit(0 if ray_cluster.run(plan(sys.argv[1]), address="local").ok else 1)
+        sys.exit(0 if ray_cluster.run(plan(sys.argv[1]), address=sys.argv[2]).ok else 1)
     except KeyboardInterrupt:
         sys.exit(130)
