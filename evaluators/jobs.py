@@ -115,7 +115,8 @@ def _trials(run_or_trial: str | os.PathLike[str]) -> list[TrialDir]:
         return trials
     if path.exists():
         raise ConfigError(f"{path}: neither a run directory (no sweep.json) nor a trial (no config.json).")
-    siblings = sorted(entry.name for entry in path.parent.iterdir()) if path.parent.is_dir() else []
+    beside = path.parent.iterdir() if path.parent.is_dir() else ()
+    siblings = sorted(entry.name for entry in beside if RunDir(entry).exists() or TrialDir(entry).exists())
     raise ConfigError(unknown_name("run or trial", path.name, siblings, at=str(path.parent)))
 
 

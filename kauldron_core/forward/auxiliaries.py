@@ -11,6 +11,7 @@ import numpy as np
 from kauldron_core import metrics as metrics_lib
 from kauldron_core.data import PADDING_MASK
 from kauldron_core.forward.context import Context
+from kauldron_core.losses import loss_totals
 
 
 @flax.struct.dataclass
@@ -44,12 +45,11 @@ class AuxiliariesState:
         )
 
     def compute(self) -> dict[str, Any]:
-        """Returns `losses/total`, `losses/<name>` and `metrics/<name>`. Outside jit."""
-        losses = {name: state.compute() for name, state in self.loss_states.items()}
+        """Returns `losses/total`, `losses/<group>`, `losses/<name>` and `metrics/<name>`. Outside jit."""
+        # The mean is linear: over merged states the sum of means is the mean of the sums.
+        losses = loss_totals(self.loss_states) if self.loss_states else {}
+        losses |= {name: state.compute() for name, state in self.loss_states.items()}
         values = {f"losses/{name}": value for name, value in losses.items()}
-        if losses:
-            # The mean is linear: over merged states the sum of means is the mean of the sums.
-            values = {"losses/total": sum(losses.values()), **values}
         return values | {f"metrics/{name}": state.compute() for name, state in self.metric_states.items()}
 
     def scalars(self) -> dict[str, float]:

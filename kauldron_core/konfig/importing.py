@@ -124,13 +124,20 @@ def _import(name: str, fromlist: tuple[str, ...], level: int, lazy: bool) -> Pro
     return Proxy(parts[0], is_lazy=lazy, submodules=below)
 
 
+def _import_submodule(name: str) -> None:
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:  # It is there, and what it imports itself is not.
+            raise
+
+
 def _import_module(name: str, fromlist: tuple[str, ...]) -> None:
     try:
         module = importlib.import_module(name)
         for part in fromlist:
             if not hasattr(module, part) and hasattr(module, "__path__"):
-                with contextlib.suppress(ModuleNotFoundError):
-                    importlib.import_module(f"{name}.{part}")
+                _import_submodule(f"{name}.{part}")
     except ImportError as error:
         error.add_note(
             "Modules that are not installed here can be imported inside `with konfig.imports(lazy=True):`, "

@@ -159,3 +159,12 @@ def test_auxiliaries_take_what_only_one_side_has() -> None:
     merged = one.merge(two)
     assert merged.scalars() == pytest.approx({"metrics/a": 2 / 3, "metrics/b": 0.5})
     assert merged.without(metrics=["a"]).scalars() == {"metrics/b": 0.5}
+
+
+def test_groups_of_losses_have_totals_of_their_own():
+    states = {
+        name: AverageState.from_values(jnp.full((4,), value))
+        for name, value in (("a/x", 1.0), ("a/y", 2.0), ("z", 4.0))
+    }
+    values = AuxiliariesState(loss_states=states).scalars()
+    assert values == {"losses/total": 7, "losses/a": 3, "losses/a/x": 1, "losses/a/y": 2, "losses/z": 4}

@@ -239,3 +239,12 @@ def test_importing_konfig_loads_neither_jax_nor_numpy():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_a_module_that_breaks_says_what_it_lacks(tmp_path, monkeypatch):
+    (tmp_path / "outer_package").mkdir()
+    (tmp_path / "outer_package" / "__init__.py").touch()
+    (tmp_path / "outer_package" / "inner.py").write_text("import nowhere_to_be_found\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ModuleNotFoundError, match="nowhere_to_be_found"), konfig.imports():
+        from outer_package import inner  # noqa: F401
