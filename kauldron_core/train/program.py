@@ -144,20 +144,20 @@ def _watch(program: Program, old: TrainState, new: TrainState, context: Context)
     is_good, bad_loss = _check_losses(context)
     if program.on_nonfinite == "skip":
         # A step that goes on must look at the gradients too; one that stops finds them in the state before a save.
+        bad_loss = jnp.where(is_good, -1, bad_loss)
         is_good &= all_finite(context.grads)
         kept = jax.tree.map(lambda a, b: jnp.where(is_good, a, b), _learned(new), _learned(old))
         new = new.replace(params=kept[0], collections=kept[1], opt_state=kept[2])
     return new.replace(health=health_after(old.health, new.step, is_good=is_good, bad_loss=bad_loss))
 
 
-def _check_losses(context: Context) -> tuple[jax.Array, jax.Array]:
-    """Returns whether all losses are finite, and the index of the first (by name) that is not, else -1."""
-    is_good, bad_loss = jnp.bool_(True), jnp.int32(-1)
-    for index, (_, state) in reversed(list(enumerate(sorted(context.loss_states.items())))):
-        is_finite = jnp.isfinite(state.compute())
-        is_good &= is_finite
-        bad_loss = jnp.where(is_finite, bad_loss, index)
-    return is_good, bad_loss
+def _check_losses(context: Context) -> tuple[jax.Array, jax.Array | int]:
+    """Returns whether the losses are finite, and the index of the first (by name) that is not."""
+    states = [state for _, state in sorted(context.loss_states.items())]
+    bad_loss: jax.Array | int = len(states) - 1
+    for index in reversed(range(len(states) - 1)):
+        bad_loss = jnp.where(jnp.isfinite(states[index].compute()), bad_loss, index)
+    return jnp.isfinite(context.loss_total), bad_loss
 
 
 def all_finite(tree: Any) -> jax.Array:
