@@ -1,6 +1,7 @@
 """`DataSource`: sources of every kind, threads, and the same batches and states as without them."""
 
 import dataclasses
+import functools
 import json
 
 import numpy as np
@@ -23,7 +24,7 @@ def ids(ds):
 
 
 class ManyAtOnce:
-    """A source in the manner of TFDS and HuggingFace, which counts its calls."""
+    """A source in the manner of `tfds.data_source`, which counts its calls."""
 
     def __init__(self):
         self.calls = []
@@ -37,6 +38,27 @@ class ManyAtOnce:
     def __getitems__(self, numbers):
         self.calls.append(numbers)
         return [{"id": number} for number in numbers]
+
+
+class Columns:
+    """A source in the manner of `datasets.Dataset` in NumPy format: columns that take a number, a slice or a list."""
+
+    def __init__(self, **columns):
+        self._columns = columns
+
+    def __len__(self):
+        return len(self._columns["id"])
+
+    def __getitem__(self, key):
+        if isinstance(key, str):
+            return self._columns[key]
+        if isinstance(key, list) and not all(type(number) is int for number in key):
+            raise TypeError("wrong key type")
+        return {name: column[key] for name, column in self._columns.items()}
+
+    def __getitems__(self, keys):
+        batch = self[keys]
+        return [{name: column[row] for name, column in batch.items()} for row in range(len(keys))]
 
 
 def test_records_become_batches():
@@ -64,6 +86,19 @@ def test_sources_that_read_many_records_at_once_are_asked_so():
     ds = data.py.DataSource(many, batch_size=3, num_epochs=1, num_threads=0)
     assert ids(ds) == [[0, 1, 2], [3, 4, 5]]
     assert many.calls == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_a_source_of_columns_gives_the_batches_of_its_rows():
+    columns = {"id": np.arange(10), "x": np.eye(10, 3, dtype=np.float32), "text": np.array(list("abcdefghij"))}
+    hub = data.py.DataSource(
+        functools.partial(Columns, **columns), batch_size=4, num_epochs=2, shuffle=True, seed=1, num_threads=0
+    )
+    rows = data.py.DataSource([{name: c[i] for name, c in columns.items()} for i in range(10)])
+    for ours, theirs in zip(hub, dataclasses.replace(hub, data_source=rows.data_source), strict=True):
+        assert ours["text"].tolist() == theirs["text"].tolist() == [columns["text"][i] for i in ours["id"]]
+        np.testing.assert_array_equal(ours["x"], columns["x"][ours["id"]])
+        np.testing.assert_array_equal(ours["id"], theirs["id"])
+    assert isinstance(next(iter(hub))["text"][0], str)
 
 
 def test_every_epoch_is_a_permutation_of_its_own():
