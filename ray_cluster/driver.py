@@ -111,6 +111,9 @@ def _train(
         is_stopping=interrupts.is_requested,
         on_broken_setup=interrupts.give_up,
     )
+    # A stop can find a trial between two attempts: no process is left that could say how it stands.
+    for name in board.names("running"):
+        board.set(name, "preempted")
     phases.end("workers_ready", at=watcher.first_ready_at)
     phases.end("training")
 

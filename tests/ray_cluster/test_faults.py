@@ -1,5 +1,6 @@
 """Trials that go wrong and processes that are really killed: no trial is lost, none hurts another."""
 
+import dataclasses
 import logging
 import os
 import signal
@@ -12,6 +13,7 @@ import pytest
 
 import ray_cluster
 from kauldron_core import kd, rundir
+from kauldron_core.errors import RunFailed
 from tests.ray_cluster import tiny
 from tests.ray_cluster.conftest import EVALUATOR, SUPERVISOR, actor_processes
 
@@ -115,3 +117,14 @@ def test_s02_s08_failing_and_diverging_trials_hurt_no_other(run_dir, caplog):
     shown = [record.getMessage() for record in caplog.records if "not mounted" in record.getMessage()]
     assert len(shown) == 1 and shown[0].startswith("trial 0000 (")
     assert "Traceback" in (run.trial("0000").logs / "stderr.log").read_text()
+
+
+def test_workers_that_cannot_start_stop_the_sweep_and_not_trial_after_trial(run_dir):
+    """Three trials fail at their start for the same reason; the others are not even tried."""
+    trials = [tiny.trial(index) for index in range(6)]
+    plan = dataclasses.replace(tiny.plan(run_dir, *trials), env={"JAX_PLATFORMS": "abacus"})
+    with pytest.raises(RunFailed, match=r"its workers can't start: RunFailed: node .* JAX can't start on cpu"):
+        ray_cluster.run(plan)
+    statuses = [rundir.RunDir(run_dir).trial(trial.name).status() for trial in trials]
+    assert 3 <= statuses.count("failed") < len(trials)
+    assert set(statuses) <= {"failed", "preempted", "queued"}
