@@ -15,7 +15,9 @@ FULL := .venv/.synced-full-$(LOCK_HASH)
 DEMO := $(BIN)/kdr sweep pipelines/configs/digits.py --sweep.optimizer.learning_rate='[1e-3, 1e-2]' \
   --sweep.model.hidden='[32, 128]' --run.name=demo
 
+# What shares nothing with other tests runs side by side; what starts processes or Ray needs the machine for itself.
 FAST := -m "not (cluster or seqio or browser or process or slow or soak)"
+ALONE := cluster or process or browser
 
 .PHONY: help venv venv-full demo demo-job test test-fast soak lint types notebooks bench
 help:
@@ -57,11 +59,10 @@ demo-job: $(BASE)
 test-fast: $(FULL)
 	$(BIN)/pytest -n 2 -q $(FAST)
 
-# Fast tests side by side; then what starts processes or Ray, one after another; then TensorFlow in one process.
 test: $(FULL)
-	$(BIN)/pytest -n 2 -q $(FAST)
-	$(BIN)/pytest -q -m "(cluster or process or slow) and not (seqio or soak)"
-	$(BIN)/pytest -q -m "seqio and not soak" || test $$? -eq 5
+	$(BIN)/pytest -n 2 -q -m "not ($(ALONE) or seqio or soak)"
+	$(BIN)/pytest -q -m "($(ALONE)) and not (seqio or soak)"
+	$(BIN)/pytest -q -m "seqio and not soak"
 
 soak: $(FULL)
 	HYPOTHESIS_PROFILE=soak $(BIN)/pytest -q -m soak --timeout=7200

@@ -1,6 +1,9 @@
 """What every test shares: an environment in which JAX, Ray and MLflow stay small, local and quiet."""
 
+import atexit
 import os
+import shutil
+import tempfile
 
 # Set before any of these libraries is imported; children of the tests inherit them.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -9,6 +12,12 @@ os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 os.environ["RAY_DEDUP_LOGS"] = "0"
 os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
+# Small programs are compiled again and again: once a process, and its children, is enough.
+_cache = tempfile.mkdtemp(prefix="kdr-test-cache-")
+atexit.register(shutil.rmtree, _cache, ignore_errors=True)
+os.environ["JAX_COMPILATION_CACHE_DIR"] = _cache
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 for stale in ("RAY_ADDRESS", "MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME", "MLFLOW_RUN_ID"):
     os.environ.pop(stale, None)
 

@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-import atexit
-import shutil
-import tempfile
 from typing import Any
 
-import jax
 import numpy as np
 import optax
 
 from kauldron_core import kd
-
-# The same small programs are compiled again and again: once a process is enough.
-_CACHE = tempfile.mkdtemp(prefix="kdr-test-cache-")
-atexit.register(shutil.rmtree, _CACHE, ignore_errors=True)
-jax.config.update("jax_compilation_cache_dir", _CACHE)
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 NUM_EXAMPLES = 70
 FEATURES = 4
