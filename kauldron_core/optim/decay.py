@@ -40,7 +40,7 @@ def decay_to_init(weight_decay: float | jax.Array, mask: Mask | Any | None = Non
         if params is None:
             raise ValueError("decay_to_init needs the parameters: call update(updates, state, params).")
         pulled = jax.tree.map(
-            lambda update, now, start: (update + weight_decay * (now - start)).astype(update.dtype),
+            lambda update, now, start: (update + weight_decay * (now - start)).astype(jnp.result_type(update)),
             updates,
             params,
             state.init_params,
