@@ -2,6 +2,7 @@
 
     python -m benchmarks.data                 # prints a table; about a minute
     python -m benchmarks.data --parquet-gb=2  # also streams a file of that size, and prints the memory it took
+    python -m benchmarks.data --seqio         # also a SeqIO task against SeqIO alone; loads TensorFlow
 
 Targets: InMemory at least 0.8 of fancy-indexing NumPy, DataSource at least 0.9 of Grain with the same steps.
 """
@@ -114,6 +115,35 @@ def parquet(path: str) -> Iterator[Any]:
     return iter(data.py.Parquet(path, batch_size=BATCH, shuffle=True, seed=0, shuffle_window_mib=2))
 
 
+def text_task() -> Any:
+    """Returns a task of texts as bytes. TensorFlow takes half a minute to load: only on demand."""
+    import seqio
+    import tensorflow as tf
+
+    def texts(split: str, shuffle_files: bool, seed: int | None = None) -> Any:
+        del split, shuffle_files, seed
+        return tf.data.Dataset.from_tensor_slices({"targets": [f"text {n} " + "x" * (n % 50) for n in range(100_000)]})
+
+    steps = [seqio.preprocessors.tokenize, seqio.preprocessors.append_eos_after_trim]
+    features = {"targets": seqio.Feature(seqio.ByteVocabulary())}
+    source = seqio.FunctionDataSource(texts, splits=["train"])
+    return seqio.Task("benchmark", source=source, preprocessors=steps, output_features=features)
+
+
+def plain_seqio(task: Any, pack: bool) -> Iterator[Any]:
+    import seqio
+    import tensorflow as tf
+
+    converter = seqio.LMFeatureConverter(pack=pack)
+    dataset = seqio.get_dataset(task, {"targets": 128}, converter, shuffle=True, seed=0, num_epochs=None)
+    yield from dataset.batch(BATCH, drop_remainder=True).prefetch(tf.data.AUTOTUNE).as_numpy_iterator()
+
+
+def seqio_task(task: Any, pack: bool) -> Iterator[Any]:
+    settings = {"feature_converter": "lm", "pack": pack, "batch_size": BATCH, "shuffle": True, "seed": 0}
+    return iter(data.SeqIO(task, {"targets": 128}, **settings))
+
+
 def rates(makers: dict[str, Callable[[], Iterator[Any]]], *, num_batches: int, rounds: int) -> dict[str, float]:
     """Returns examples a second of each, the best of many short `rounds` in turns: other work only ever slows one."""
     iterators = {name: make() for name, make in makers.items()}
@@ -177,6 +207,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=25)
     parser.add_argument("--parquet-gb", type=float, default=0, help="size of a Parquet file to stream, 0 for none")
+    parser.add_argument("--seqio", action="store_true", help="also measure a SeqIO task")
     parser.add_argument("--json", help="file to write the figures to")
     arguments = parser.parse_args()
     # Grain's workers read absl flags.
@@ -195,6 +226,12 @@ def main() -> None:
         results.append(show("Parquet", makers, num_batches=40, rounds=rounds))
     if arguments.parquet_gb:
         results.append({"what": "large Parquet", **stream_large(arguments.parquet_gb)})
+    if arguments.seqio:
+        task = text_task()
+        for pack, what in ((False, "SeqIO"), (True, "SeqIO, packed")):
+            makers = {"ours": functools.partial(seqio_task, task, pack)}
+            makers |= {"seqio": functools.partial(plain_seqio, task, pack)}
+            results.append(show(what, makers, num_batches=20, rounds=min(rounds, 8)))
     if arguments.json:
         with open(arguments.json, "w") as file:
             json.dump(results, file, indent=2)
