@@ -13,4 +13,4 @@ def test_the_examples_run() -> None:
     assert len(blocks) == 2
     namespace: dict[str, Any] = {"__name__": "readme"}
     for block in blocks:
-        exec(compile(block, "README.md", "exec"), namespace)
+        exec(compile(block, str(ROOM / "README.md"), "exec"), namespace)

@@ -11,4 +11,4 @@ ROOM = pathlib.Path(__file__).parents[3] / "kauldron_core" / "optim"
 def test_the_example_runs() -> None:
     (block,) = [block.split("```")[0] for block in (ROOM / "README.md").read_text().split("```python\n")[1:]]
     namespace: dict[str, Any] = {"__name__": "readme"}
-    exec(compile(block, "README.md", "exec"), namespace)
+    exec(compile(block, str(ROOM / "README.md"), "exec"), namespace)
