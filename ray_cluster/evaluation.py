@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 import logging
 import threading
 import time
@@ -39,9 +40,10 @@ class Work(NamedTuple):
 class Actor:
     """One evaluator process and what it is doing; made anew when it dies."""
 
-    def __init__(self, pool: EvalPool, make: Callable[[], Any]):
+    def __init__(self, pool: EvalPool, make: Callable[[], Any], *, example: str | None):
         self.pool = pool
         self._make = make
+        self._example = example
         self.work: Work | None = None
         self.num_false_starts = 0
         self.start()
@@ -49,7 +51,7 @@ class Actor:
     def start(self) -> None:
         """Makes the process; it imports JAX beside whatever else is going on."""
         self._handle = self._make()
-        self._pending: ray.ObjectRef | None = self._handle.warm.remote()
+        self._pending: ray.ObjectRef | None = self._handle.warm.remote(self._example)
         self.num_false_starts += 1
 
     def is_free(self) -> bool:
@@ -97,11 +99,14 @@ class Evaluation:
 
     def place(self, pool: EvalPool, settings: ProcessSettings, variables: Mapping[str, str]) -> None:
         """Makes the actors of a pool; returns when what they reserve is theirs."""
+        unfinished = self._board.names(*(set(rundir.STATUSES) - rundir.TERMINAL))
+        example = str(self._run.trial(unfinished[0]).path) if unfinished else None
         options = {**actor_options(pool.resources), "runtime_env": {"env_vars": dict(variables)}}
         for number in range(pool.num_actors):
             log_dir = self._run.path / "logs" / f"evaluator-{pool.job_group}-{len(self._actors)}-{number}"
             worker = ray.remote(EvaluatorWorker).options(**options)
-            actor = Actor(pool, lambda worker=worker, log_dir=log_dir: worker.remote(settings, log_dir=log_dir))
+            make = functools.partial(worker.remote, settings, log_dir=log_dir)
+            actor = Actor(pool, make, example=example)
             self._actors.append(actor)
             if pool.resources:
                 actor.wait_until_placed()
