@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import glob
 import os
 import pathlib
 import shutil
@@ -21,6 +23,8 @@ TOKEN_FILE = ".ray_token"
 _TEMP_ROOT = "/tmp"
 """Ray's sockets lie below; their paths may have 107 characters, so a longer TMPDIR would not do."""
 
+_TEMP_PREFIX = "kdr-"
+_IN_USE = ".in-use"
 _OBJECT_STORE_BYTES = 256 * 1024**2
 _ANSWER_S = 15.0
 """A node that does not see the run directory says so after ten; one that is gone says nothing."""
@@ -51,8 +55,10 @@ def ray_session(run: rundir.RunDir, address: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _local_ray(run: rundir.RunDir) -> Iterator[None]:
-    temp_dir = tempfile.mkdtemp(prefix="kdr-", dir=_TEMP_ROOT)
+    _remove_leftovers()
+    temp_dir = tempfile.mkdtemp(prefix=_TEMP_PREFIX, dir=_TEMP_ROOT)
     token_path = run.path / TOKEN_FILE
+    in_use = _mark_in_use(temp_dir)
     try:
         _write_private(token_path, os.environ["RAY_AUTH_TOKEN"])
         ray.init(
@@ -69,6 +75,26 @@ def _local_ray(run: rundir.RunDir) -> Iterator[None]:
         ray.shutdown()
         token_path.unlink(missing_ok=True)
         shutil.rmtree(temp_dir, ignore_errors=True)
+        os.close(in_use)
+
+
+def _mark_in_use(folder: str) -> int:
+    """Returns a descriptor; as long as this process has it open, `folder` is not a leftover."""
+    path = os.path.join(folder, f"{_IN_USE}.new")
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    # Visible only once it is locked.
+    os.rename(path, os.path.join(folder, _IN_USE))
+    return descriptor
+
+
+def _remove_leftovers() -> None:
+    """Removes the folders of drivers that were killed: the system has given their locks back."""
+    for path in glob.glob(f"{_TEMP_ROOT}/{_TEMP_PREFIX}*/{_IN_USE}"):
+        # Another user's, or just being removed by another driver.
+        with contextlib.suppress(OSError), open(path, "rb+") as mark:
+            fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(os.path.dirname(path), ignore_errors=True)
 
 
 def _join(address: str) -> None:
