@@ -9,7 +9,7 @@ import jax
 
 from kauldron_core import kontext
 from kauldron_core.ktyping import Float, typechecked
-from kauldron_core.modules.mode import Dropout
+from kauldron_core.modules.mode import Dropout, is_static_zero
 
 
 class ConvNet(nn.Module):
@@ -41,6 +41,6 @@ class ConvNet(nn.Module):
             x = nn.Conv(width, (self.kernel_size, self.kernel_size), strides=2, name=f"conv_{i}")(x)
             x = self.activation(x)
         x = x.mean(axis=(-3, -2))
-        if self.dropout:
+        if not is_static_zero(self.dropout):
             x = Dropout(self.dropout)(x)
         return nn.Dense(self.num_classes, name="classifier")(x) if self.num_classes else x

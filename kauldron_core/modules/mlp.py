@@ -8,7 +8,7 @@ import flax.linen as nn
 import jax
 
 from kauldron_core import kontext
-from kauldron_core.modules.mode import Dropout
+from kauldron_core.modules.mode import Dropout, is_static_zero
 
 
 class MLP(nn.Module):
@@ -36,6 +36,6 @@ class MLP(nn.Module):
         x = x.reshape(x.shape[0], -1)
         for width in widths:
             x = self.activation(nn.Dense(width)(x))
-            if self.dropout:
+            if not is_static_zero(self.dropout):
                 x = Dropout(self.dropout)(x)
         return nn.Dense(self.features)(x)

@@ -9,6 +9,7 @@ from typing import Any
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 
 _is_training: contextvars.ContextVar[bool | None] = contextvars.ContextVar("is_training", default=None)
 
@@ -52,6 +53,8 @@ def read_is_training(module: Any) -> bool:
 class Dropout(nn.Module):
     """Dropout during training, the identity otherwise. Takes its bits from the `dropout` stream.
 
+    Its rate may be traced, which that of `flax.linen.Dropout` may not.
+
     Attributes:
       rate: Probability with which a value is set to 0, in [0, 1).
       broadcast_dims: Dimensions that share their bits: all values along them are dropped together, or none.
@@ -70,6 +73,19 @@ class Dropout(nn.Module):
     def __call__(self, x: jax.Array, *, deterministic: bool | None = None) -> jax.Array:
         """Returns `x` with values dropped and the rest scaled up."""
         choices = [choice for choice in (deterministic, self.deterministic) if choice is not None]
-        return nn.Dropout(self.rate, self.broadcast_dims, rng_collection=self.rng_collection)(
-            x, deterministic=choices[0] if choices else not self.is_training
-        )
+        is_off = choices[0] if choices else not self.is_training
+        if is_off or is_static_zero(self.rate):
+            return x
+        shape = [1 if dim in self._shared(x.ndim) else size for dim, size in enumerate(x.shape)]
+        keep = 1.0 - self.rate
+        is_kept = jax.random.bernoulli(self.make_rng(self.rng_collection), keep, tuple(shape))
+        # Where everything is dropped the gradient is 0, and not 0 times infinity.
+        return jnp.where(is_kept, x / jnp.where(keep > 0, keep, 1.0), 0).astype(x.dtype)
+
+    def _shared(self, ndim: int) -> set[int]:
+        return {dim % ndim for dim in self.broadcast_dims}
+
+
+def is_static_zero(rate: Any) -> bool:
+    """Returns whether a rate is 0 for sure. One that is traced, as in a pack of trials, never is."""
+    return isinstance(rate, int | float) and rate == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,14 +9,11 @@ import flax.linen as nn
 from flax import nnx
 
 from kauldron_core import kontext
-from kauldron_core.modules import adapters, nnx_variables
+from kauldron_core.modules import adapters, nnx_recording, nnx_variables
 from kauldron_core.modules.mode import read_is_training
 from kauldron_core.modules.nnx_streams import Seeds, Streams, check_unused, reseed
 
 _INTERMEDIATES = "intermediates"
-
-# `nnx.capture` patches the classes of the layers while it runs.
-_capturing = threading.RLock()
 
 
 class Nnx(nn.Module):
@@ -64,14 +60,14 @@ class Nnx(nn.Module):
 
 def _call_and_record(owner: Nnx, module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """Returns the outputs of `module`; records those of its layers if anybody asked for inner outputs."""
-    if not owner.is_mutable_collection(_INTERMEDIATES):
-        return module(*args, **kwargs)
-    with _capturing:
-        outputs, inner = nnx.capture(module, nnx.Intermediate, method_outputs=nnx.Intermediate)(*args, **kwargs)  # pyright: ignore[reportAssignmentType]
-    for name, value in nnx.to_pure_dict(inner).items():
+    is_asked = owner.is_mutable_collection(_INTERMEDIATES)
+    outputs, inner = nnx_recording.call_and_record(module, args, kwargs, with_calls=is_asked)
+    if not is_asked:
+        return outputs
+    for name, value in inner.items():
         # The output of the module itself is recorded by Linen.
         if name != "__call__":
-            before = owner.get_variable(_INTERMEDIATES, name, {})
+            before = owner.get_variable(_INTERMEDIATES, name, type(value)())
             owner.put_variable(_INTERMEDIATES, name, _joined(before, value))
     return outputs
 

@@ -14,6 +14,9 @@ from kauldron_core import paths, random
 
 _DEFAULT, _PARAMS = "default", "params"
 
+# There from the start, for constructors that split or fork all streams (`nnx.vmap` over layers).
+_USUAL = (_PARAMS, "dropout", _DEFAULT)
+
 
 class Seeds:
     """The key of each stream in one call of a module."""
@@ -37,7 +40,7 @@ class Seeds:
 class Placeholders:
     """Seeds for a module of which nobody wants the values."""
 
-    def get(self, name: str) -> jax.Array:
+    def get(self, name: str) -> jax.Array | None:
         return jax.random.key(0)
 
 
@@ -45,7 +48,8 @@ class Streams(nnx.Rngs):
     """The streams that a constructor is given: each exists as soon as it is asked for, under its own name."""
 
     def __init__(self, seeds: Seeds | Placeholders):
-        super().__init__()
+        known = {name: key for name in _USUAL if (key := seeds.get(name)) is not None}
+        super().__init__(**known)
         self.seeds = nnx.static(seeds)
 
     def __getitem__(self, name: str) -> nnx.RngStream:

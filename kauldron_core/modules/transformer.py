@@ -11,7 +11,7 @@ import flax.linen as nn
 import jax
 
 from kauldron_core.ktyping import Float, typechecked
-from kauldron_core.modules.mode import Dropout
+from kauldron_core.modules.mode import Dropout, is_static_zero
 from kauldron_core.modules.positions import Initializer
 
 
@@ -39,7 +39,7 @@ class TransformerMLP(nn.Module):
         width = inputs.shape[-1]
         dense = functools.partial(nn.Dense, kernel_init=self.kernel_init, bias_init=self.bias_init)
         x = self.activation_fn(dense(self.hidden_size or 4 * width, name="dense_in")(inputs))
-        if self.dropout:
+        if not is_static_zero(self.dropout):
             x = Dropout(self.dropout)(x)
         return dense(width, name="dense_out")(x)
 

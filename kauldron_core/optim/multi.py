@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -29,10 +29,12 @@ class Part:
 
     optimizer: optax.GradientTransformation
     params: Pattern | Mask
-    losses: tuple[str, ...] | None = None
+    losses: str | Sequence[str] | None = None
     every: int = 1
 
     def __post_init__(self):
+        if isinstance(self.losses, str):
+            object.__setattr__(self, "losses", (self.losses,))
         if self.every < 1:
             raise ConfigError(f"optimizer: every has to be at least 1, not {self.every}.")
 

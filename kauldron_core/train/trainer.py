@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Any, get_args
 
 import optax
+from flax import nnx
 
 from kauldron_core import rundir
 from kauldron_core.ckpts import Checkpointer
@@ -147,6 +148,11 @@ def _check(trainer: Trainer) -> None:
     for name in ("train_ds", "model", "optimizer"):
         if getattr(trainer, name) is None:
             raise ConfigError(f"{name}: unset. A Trainer needs train_ds, model, optimizer and train_losses.")
+    if isinstance(trainer.model, nnx.Module):
+        raise ConfigError(
+            "model: an NNX module holds arrays of its own. Describe it: kd.nn.Nnx(module=functools.partial(...), "
+            "inputs='batch....')."
+        )
     if not trainer.train_losses:
         raise ConfigError("train_losses: empty, there is nothing to minimise.")
     if trainer.on_nonfinite not in get_args(OnNonfinite):

@@ -45,6 +45,30 @@ def test_dropout_drops_in_training_only() -> None:
     assert set(np.unique(dropped)) == {0.0, 2.0}
 
 
+def test_the_rate_of_dropout_may_be_traced_and_may_be_anything_up_to_1() -> None:
+    x, rngs = jnp.ones((4, 50), jnp.bfloat16), {"dropout": jax.random.key(0)}
+
+    def dropped(rate: Any) -> Any:
+        return kd.nn.Dropout(rate).apply({}, x, rngs=rngs)
+
+    with kd.nn.set_train_property(True):
+        traced = jax.jit(jax.vmap(dropped))(jnp.asarray([0.0, 0.25, 1.0]))
+        for got, rate in zip(traced, (0.0, 0.25, 1.0), strict=True):
+            np.testing.assert_array_equal(got, dropped(rate))
+        assert traced.dtype == x.dtype
+        grad = jax.grad(lambda x: kd.nn.Dropout(1.0).apply({}, x, rngs=rngs).sum())(x)  # pyright: ignore
+    np.testing.assert_array_equal(grad, jnp.zeros_like(x))
+
+
+def test_models_take_a_traced_rate() -> None:
+    def run(rate: Any) -> Any:
+        model = kd.nn.MLP(hidden=4, features=2, dropout=rate, x="batch.x")
+        return model.init_with_output({"params": jax.random.key(0), "dropout": jax.random.key(1)}, jnp.ones((3, 5)))[0]
+
+    with kd.nn.set_train_property(True):
+        assert jax.eval_shape(run, 0.5).shape == (3, 2)
+
+
 @pytest.mark.parametrize(
     ("hidden", "widths"), [(8, [(6, 8), (8, 3)]), ((8, 5), [(6, 8), (8, 5), (5, 3)]), ((), [(6, 3)])]
 )

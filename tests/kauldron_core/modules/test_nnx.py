@@ -14,9 +14,10 @@ import pytest
 from flax import nnx
 
 from kauldron_core import kd, konfig
+from kauldron_core.errors import ConfigError
 from kauldron_core.train import RngStream
 from tests.kauldron_core import experiments
-from tests.kauldron_core.modules.cases import NnxClassifier
+from tests.kauldron_core.modules.cases import NnxClassifier, NnxEncoder
 
 KEY, OTHER = jax.random.key(0), jax.random.key(1)
 X = jnp.asarray(np.random.default_rng(0).normal(size=(4, 6)), jnp.float32)
@@ -65,6 +66,65 @@ class Plain(nnx.Module):
     def __call__(self, x: Any, *, shift: Any = 0.0) -> Any:
         self.seen[...] += 1
         return x * self.scale[...] + shift
+
+
+class Unusual(nnx.Module):
+    """Has methods of every kind, and knows by itself whether it trains."""
+
+    is_training = kd.nn.train_property()
+
+    def __init__(self, *, rngs: nnx.Rngs):
+        self.linear = Wide(6, rngs=rngs)
+
+    @staticmethod
+    def double(x: Any) -> Any:
+        return 2 * x
+
+    @classmethod
+    def halve(cls, x: Any) -> Any:
+        return x / 2
+
+    @property
+    def label(self) -> str:
+        return self.text()
+
+    def text(self) -> str:
+        return "text"
+
+    def numbers(self) -> Any:
+        yield from range(3)
+
+    def __call__(self, x: Any) -> Any:
+        self.sow(nnx.Intermediate, "doubled", self.double(x))
+        assert (self.label, list(self.numbers())) == ("text", [0, 1, 2])
+        return self.halve(self.linear(x)) if self.is_training else x
+
+
+class Wide(nnx.Linear):
+    """Has its call from its base class."""
+
+    def __init__(self, width: int, *, rngs: nnx.Rngs):
+        super().__init__(width, width, rngs=rngs)
+        self.inner = nnx.Linear(width, width, rngs=rngs)
+
+
+class Scanned(nnx.Module):
+    """Equal layers, their parameters stacked, one after the other in a scan."""
+
+    def __init__(self, *, rngs: nnx.Rngs):
+        @nnx.split_rngs(splits=3)
+        @nnx.vmap(in_axes=(0,), out_axes=0)
+        def make(rngs: nnx.Rngs) -> Any:
+            return NnxEncoder(6, rngs=rngs)
+
+        self.layers = make(rngs)
+
+    def __call__(self, x: Any) -> Any:
+        @nnx.scan(in_axes=(0, nnx.Carry), out_axes=nnx.Carry)
+        def run(layer: Any, x: Any) -> Any:
+            return layer(x)
+
+        return run(self.layers, x)
 
 
 class Count(nnx.Variable):
@@ -191,6 +251,38 @@ def test_a_layer_that_is_called_twice_shows_both_outputs() -> None:
         len(inner[name]["__call__"]) if name != "__call__" else len(inner[name]) for name in ("enter", "__call__")
     ] == [4, 2]
     np.testing.assert_array_equal(inner["__call__"][1], output)
+
+
+def test_methods_of_every_kind_are_left_alone_while_outputs_are_recorded() -> None:
+    model = kd.nn.Nnx(Unusual)
+    variables = _init(model)
+    calls = {cls: vars(cls).get("__call__") for cls in (Unusual, Wide, nnx.Linear)}
+    output, changed = _apply(model, variables, X, mutable=["intermediates"], capture_intermediates=True)
+    inner = changed["intermediates"]
+    assert set(inner) == {"__call__", "doubled", "linear"}
+    np.testing.assert_array_equal(inner["doubled"][0], 2 * X)
+    np.testing.assert_array_equal(inner["linear"]["__call__"][0], 2 * output)
+    assert len(inner["linear"]["__call__"]) == 1
+    assert calls == {cls: vars(cls).get("__call__") for cls in calls}
+    np.testing.assert_array_equal(_apply(model, variables, X, is_training=False), X)
+
+
+def test_layers_in_a_scan_have_parameters_bits_and_outputs_of_their_own() -> None:
+    model = kd.nn.Nnx(Scanned)
+    variables = _init(model)
+    kernels = variables["params"]["layers"]["linear"]["kernel"]
+    assert kernels.shape == (3, 6, 6)
+    assert (kernels[0] != kernels[1]).any()
+    rngs, mutable = {"dropout": KEY}, ["batch_stats", "intermediates"]
+    output, changed = _apply(model, variables, X, rngs=rngs, mutable=mutable, capture_intermediates=True)
+    (dropped,) = changed["intermediates"]["layers"]["dropout"]["__call__"]
+    assert dropped.shape == (3, 4, 6) and output.shape == (4, 6)
+    assert changed["batch_stats"]["layers"]["norm"]["mean"].shape == (3, 6)
+
+
+def test_a_module_in_the_place_of_its_description_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"Describe it: kd.nn.Nnx\("):
+        experiments.trainer(model=Plain())
 
 
 def test_it_goes_through_vmap_with_a_key_each() -> None:

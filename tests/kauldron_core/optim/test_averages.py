@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import jax
@@ -102,6 +103,25 @@ def test_frozen_parameters_have_no_average_and_may_keep_their_value() -> None:
     averaged = kd.optim.UseEmaParams(partial_ok=True).transform(state)
     np.testing.assert_array_equal(averaged.params["Dense_0"]["kernel"], state.params["Dense_0"]["kernel"])
     assert (averaged.params["Dense_1"]["kernel"] != state.params["Dense_1"]["kernel"]).any()
+
+
+def test_c14_states_with_empty_parts_go_to_the_disk_and_back(tmp_path: Any) -> None:
+    parts = {
+        "ema": kd.optim.Part(
+            optimizer=kd.optim.named_chain(
+                clip=optax.clip(1.0), pull=kd.optim.decay_to_init(0.1), ema=kd.optim.ema_params(decay=0.5)
+            ),
+            params="Dense_0",
+        ),
+        "frozen": kd.optim.Part(optimizer=optax.set_to_zero(), params="Dense_1.bias"),
+    }
+    trainer = experiments.trainer(tmp_path, optimizer=kd.optim.MultiOptimizer(parts=parts), num_train_steps=2)
+    state = trainer.train()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loaded = trainer.checkpointer.load(trainer.state_specs).state  # pyright: ignore
+    assert jax.tree.structure(loaded) == jax.tree.structure(state)
+    jax.tree.map(np.testing.assert_array_equal, loaded, state)
 
 
 @pytest.mark.parametrize(

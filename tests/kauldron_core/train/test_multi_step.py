@@ -57,7 +57,7 @@ LOSSES = {
 
 def _gan(**fields: Any) -> Any:
     parts = {
-        "generator": kd.optim.Part(optimizer=optax.adam(2e-2, b1=0.5), params="generator", losses=("fool",)),
+        "generator": kd.optim.Part(optimizer=optax.adam(2e-2, b1=0.5), params="generator", losses="fool"),
         "critic": kd.optim.Part(optimizer=optax.adam(2e-2, b1=0.5), params="critic", losses=("spot", "trust")),
     }
     defaults = {
