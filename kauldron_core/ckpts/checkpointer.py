@@ -16,6 +16,7 @@ from etils import epath
 from kauldron_core.ckpts import layout, mismatch, reader
 from kauldron_core.ckpts.background import BackgroundSaver
 from kauldron_core.errors import ConfigError
+from kauldron_core.rundir import check_path
 
 _T = TypeVar("_T")
 _logger = logging.getLogger(__name__)
@@ -49,6 +50,7 @@ class Checkpointer:
         """The folder that holds the checkpoints."""
         if self.workdir is None:
             raise ConfigError("checkpointer.workdir: unset. Give it, or put the checkpointer into a Trainer.")
+        check_path(self.workdir, at="checkpointer.workdir")
         return epath.Path(self.workdir).absolute() / "checkpoints"
 
     @property

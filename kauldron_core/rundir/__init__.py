@@ -12,7 +12,7 @@ from kauldron_core.rundir.events import RESUMED_FROM, Event, EventFollower, Even
 from kauldron_core.rundir.layout import FORMAT, RunDir, TrialDir
 from kauldron_core.rundir.leases import Holder, Lease, read_holder
 from kauldron_core.rundir.lock import RunLock
-from kauldron_core.rundir.names import check_name, from_pointer, to_pointer
+from kauldron_core.rundir.names import check_name, check_path, from_pointer, to_pointer
 from kauldron_core.rundir.probe import check_probe, write_probe
 from kauldron_core.rundir.results import (
     Record,
@@ -40,6 +40,7 @@ __all__ = [
     "RunLock",
     "TrialDir",
     "check_name",
+    "check_path",
     "check_probe",
     "create_exclusive",
     "from_pointer",

@@ -100,9 +100,9 @@ class RunDir:
           sweep: What sweep.json holds besides the format version.
 
         Raises:
-          ConfigError: If there is a run already.
+          ConfigError: If there is a run already, or checkpoints could not be read in such a path.
         """
-        run = cls(path)
+        run = cls(names.check_path(path))
         atomic.make_folder(run.trials_path)
         # Last and exclusive: a folder is a run directory from the moment it has its sweep.json.
         if not atomic.create_exclusive(run.sweep_path, atomic.to_json_text({"format": FORMAT, **(sweep or {})})):

@@ -28,6 +28,21 @@ def check_name(name: str, *, kind: str = "name", at: str = "") -> str:
     raise ConfigError(f"{place}{kind} name {name!r} {fault}. Usable: {_usable(name)!r}.")
 
 
+def check_path(path: str | os.PathLike[str], *, at: str = "") -> pathlib.Path:
+    """Returns `path` if checkpoints can lie below it: Orbax reads `*`, `?` and brackets in a path as wildcards.
+
+    Raises:
+      ConfigError: If it holds one of them.
+    """
+    text = os.fspath(path)
+    wildcard = next((letter for letter in text if letter in "*?[]"), None)
+    if wildcard is not None:
+        place = f"{at}: " if at else ""
+        usable = "".join("-" if letter in "*?[]" else letter for letter in text)
+        raise ConfigError(f"{place}the path {text!r} holds {wildcard!r}, a wildcard to Orbax. Usable: {usable!r}.")
+    return pathlib.Path(path)
+
+
 def _fault(name: str) -> str | None:
     if not name or not name.strip():
         return "is empty"

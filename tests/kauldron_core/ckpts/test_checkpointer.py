@@ -18,7 +18,7 @@ import numpy as np
 import optax
 import pytest
 
-from kauldron_core import ckpts
+from kauldron_core import ckpts, rundir
 from kauldron_core.errors import ConfigError
 
 Empty = collections.namedtuple("Empty", ())
@@ -284,3 +284,10 @@ def test_settings_that_make_no_sense_are_refused(fields: dict[str, int]) -> None
 def test_a_checkpointer_without_workdir_says_so() -> None:
     with pytest.raises(ConfigError, match=r"checkpointer\.workdir: unset"):
         ckpts.Checkpointer().load(_state())
+
+
+def test_a_folder_that_orbax_would_take_for_a_pattern_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"holds '\[', a wildcard to Orbax. Usable: .*runs-1-"):
+        _ = Checkpointer(workdir=tmp_path / "runs[1]").directory
+    with pytest.raises(ConfigError, match="wildcard"):
+        rundir.RunDir.create(tmp_path / "run?")
