@@ -288,6 +288,6 @@ def test_a_checkpointer_without_workdir_says_so() -> None:
 
 def test_a_folder_that_orbax_would_take_for_a_pattern_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"holds '\[', a wildcard to Orbax. Usable: .*runs-1-"):
-        _ = Checkpointer(workdir=tmp_path / "runs[1]").directory
+        _ = ckpts.Checkpointer(workdir=tmp_path / "runs[1]").directory
     with pytest.raises(ConfigError, match="wildcard"):
         rundir.RunDir.create(tmp_path / "run?")
