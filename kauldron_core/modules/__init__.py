@@ -10,7 +10,13 @@ from kauldron_core.modules.mlp import MLP
 from kauldron_core.modules.mode import Dropout, set_train_property, train_property
 from kauldron_core.modules.nnx_module import Nnx
 from kauldron_core.modules.patches import Patchify, PatchifyEmbed
-from kauldron_core.modules.positions import AddEmbedding, FourierEmbedding, LearnedEmbedding, ZeroEmbedding
+from kauldron_core.modules.positions import (
+    AddEmbedding,
+    FourierEmbedding,
+    LearnedEmbedding,
+    ZeroEmbedding,
+    convert_to_fourier_features,
+)
 from kauldron_core.modules.resnet import ResNet, ResNetBlock
 from kauldron_core.modules.transformer import (
     ParallelAttentionBlock,
@@ -52,6 +58,7 @@ __all__ = [
     "VitEncoder",
     "WrapperModule",
     "ZeroEmbedding",
+    "convert_to_fourier_features",
     "interms_property",
     "set_train_property",
     "train_property",

@@ -70,8 +70,8 @@ class ImprovedMultiHeadDotProductAttention(nn.Module):
         key = self._project(inputs_k, qk_features, "key")
         value = self._project(inputs_v, self.v_features or qk_features, "value")
         if self.normalize_qk:
-            query = nn.RMSNorm(name="norm_query")(query)
-            key = nn.RMSNorm(name="norm_key")(key)
+            query = nn.LayerNorm(use_bias=False, name="query_norm")(query)
+            key = nn.LayerNorm(use_bias=False, name="key_norm")(key)
         weights = attention_weights(query, key, bias=bias, mask=mask, axis=self.softmax_axis)
         self.interms["attn_weights"] = weights
         x = jnp.einsum("...hqk,...khd->...qhd", weights, value)

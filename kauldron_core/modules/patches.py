@@ -25,7 +25,7 @@ class Patchify(nn.Module):
 
 
 class PatchifyEmbed(nn.Module):
-    """Cuts images into patches and projects each to a vector.
+    """Cuts images into patches, row by row, and projects each to a vector.
 
     Attributes:
       patch_size: Height and width of a patch.
@@ -37,9 +37,10 @@ class PatchifyEmbed(nn.Module):
 
     @nn.compact
     @typechecked
-    def __call__(self, images: Float["*b h w c"]) -> Float["*b i j {self.hidden_size}"]:
-        """Returns the grid of vectors."""
-        return nn.Conv(self.hidden_size, self.patch_size, self.patch_size, padding="VALID", name="patchifier")(images)
+    def __call__(self, images: Float["*b h w c"]) -> Float["*b n {self.hidden_size}"]:
+        """Returns one vector a patch."""
+        project = nn.Conv(self.hidden_size, self.patch_size, self.patch_size, padding="VALID", name="patchifier")
+        return einops.rearrange(project(images), "... i j d -> ... (i j) d")
 
 
 @typechecked

@@ -56,7 +56,7 @@ class FourierEmbedding(nn.Module):
     """Sines and cosines of the coordinates, projected to the width of the array.
 
     Attributes:
-      num_fourier_bases: Frequencies of each coordinate: 1, 2, 4, ... half periods over the length of the axis.
+      num_fourier_bases: Frequencies of each coordinate: 1, 2, 4, ... periods over the length of the axis.
     """
 
     num_fourier_bases: int
@@ -65,9 +65,9 @@ class FourierEmbedding(nn.Module):
     def __call__(self, shape: Sequence[int], *, axis: Axes) -> jax.Array:
         """Returns an embedding that can be added to an array of `shape`: of size 1 on axes that are no positions."""
         axes = sorted({a % len(shape) for a in _as_tuple(axis)})
-        lines = [np.linspace(-1, 1, shape[a]) if shape[a] > 1 else np.zeros(1) for a in axes]
+        lines = [np.linspace(-np.pi, np.pi, shape[a]) for a in axes]
         grid = jnp.asarray(np.stack(np.meshgrid(*lines, indexing="ij"), axis=-1), jnp.float32)
-        embedding = nn.Dense(shape[-1], name="dense")(fourier_features(grid, num_bases=self.num_fourier_bases))
+        embedding = nn.Dense(shape[-1], name="dense_pe")(convert_to_fourier_features(grid, self.num_fourier_bases))
         sizes = [size if i in axes or i == len(shape) - 1 else 1 for i, size in enumerate(shape)]
         return embedding.reshape(sizes)
 
@@ -90,14 +90,14 @@ class AddEmbedding(nn.Module):
 
 
 @typechecked
-def fourier_features(inputs: Float["*b d"], *, num_bases: int) -> Float["*b f"]:
-    """Returns sines, then cosines, of the inputs times pi, 2 pi, 4 pi and so on.
+def convert_to_fourier_features(inputs: Float["*b d"], basis_degree: int) -> Float["*b f"]:
+    """Returns sines, then cosines, of the inputs times 1, 2, 4 and so on.
 
     Args:
-      inputs: Coordinates in [-1, 1].
-      num_bases: Number of frequencies.
+      inputs: Coordinates, in [-pi, pi].
+      basis_degree: Number of frequencies.
     """
-    angles = inputs[..., None] * (np.pi * 2.0 ** np.arange(num_bases))
+    angles = inputs[..., None, :] * 2.0 ** jnp.arange(basis_degree)[:, None]
     angles = angles.reshape(*inputs.shape[:-1], -1)
     return jnp.concatenate([jnp.sin(angles), jnp.cos(angles)], axis=-1)
 

@@ -78,14 +78,14 @@ class PreNormBlock(TransformerBlock):
 
 
 class PostNormBlock(TransformerBlock):
-    """Norms after the sums, as in the first Transformer."""
+    """Norms after attention and MLP; what is added up stays as it is in between."""
 
     @nn.compact
     @typechecked
     def __call__(self, tokens: Float["*b n d"]) -> Float["*b n d"]:
         """Returns the tokens, each having looked at the others."""
-        x = self.attention_norm(tokens + self.attention(tokens))
-        return self.mlp_norm(x + self.mlp(x))
+        x = tokens + self.attention(tokens)
+        return self.mlp_norm(x + self.mlp(self.attention_norm(x)))
 
 
 class ParallelAttentionBlock(TransformerBlock):
@@ -93,6 +93,8 @@ class ParallelAttentionBlock(TransformerBlock):
 
     Source: Dehghani et al., Scaling Vision Transformers to 22 Billion Parameters, 2023 (arXiv:2302.05442), section 2.
     """
+
+    attention_norm: nn.Module = default_layer(nn.RMSNorm)
 
     @nn.compact
     @typechecked

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
-import einops
 import flax.linen as nn
 import jax.numpy as jnp
 
@@ -48,7 +47,7 @@ class VitEncoder(nn.Module):
 
     Attributes:
       layers: The blocks.
-      embedding: From images to a grid of tokens.
+      embedding: From images to tokens.
       pos_embedding: What is added to the tokens.
       encoder_norm: Applied last; None for no norm.
       prepend_cls_token: Whether a learned token, which belongs to no patch, comes first.
@@ -69,8 +68,7 @@ class VitEncoder(nn.Module):
     @typechecked
     def __call__(self, image: Float["*b h w c"]) -> Float["*b n d"]:
         """Returns the tokens, row by row."""
-        grid = self.embedding(image)
-        tokens = einops.rearrange(grid, "... i j d -> ... (i j) d")
+        tokens = self.embedding(image)
         tokens = tokens + self.pos_embedding(tokens.shape, axis=-2)
         if self.prepend_cls_token:
             cls = self.param("cls", self.cls_token_init, tokens.shape[-1:])

@@ -14,7 +14,6 @@ from kauldron_core import kd
 from kauldron_core.errors import ConfigError
 from kauldron_core.ktyping import TypeCheckError
 from kauldron_core.modules.patches import unpatchify
-from kauldron_core.modules.positions import fourier_features
 
 KEYS = {"params": jax.random.key(0), "dropout": jax.random.key(1)}
 IMAGES = jnp.ones((2, 8, 8, 3))
@@ -117,9 +116,9 @@ def test_heads_that_do_not_divide_the_features_are_refused() -> None:
 
 def test_fourier_features_are_sines_and_cosines_of_doubled_frequencies() -> None:
     x = np.asarray([[0.25, -0.5]], np.float32)
-    expected = [np.sin(np.pi * x[0, i] * f) for i in range(2) for f in (1, 2)]
-    expected += [np.cos(np.pi * x[0, i] * f) for i in range(2) for f in (1, 2)]
-    np.testing.assert_allclose(fourier_features(x, num_bases=2)[0], expected, atol=1e-6)
+    expected = [np.sin(x[0, i] * f) for f in (1, 2) for i in range(2)]
+    expected += [np.cos(x[0, i] * f) for f in (1, 2) for i in range(2)]
+    np.testing.assert_allclose(kd.nn.convert_to_fourier_features(x, 2)[0], expected, atol=1e-6)
 
 
 def test_positions_are_where_they_were_asked_for() -> None:
