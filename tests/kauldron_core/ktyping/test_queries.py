@@ -131,3 +131,23 @@ def test_specs_and_dtypes() -> None:
     for wrong in ((_f(2), spec, "float32"), (spec, {"a": _f(2)}, "float32"), (spec, spec, "flat32")):
         with pytest.raises(TypeCheckError):
             specs(*wrong)
+
+
+@pytest.mark.seqio
+def test_tensors_of_tensorflow_fit_when_it_is_loaded() -> None:
+    import tensorflow as tf
+
+    @typechecked
+    def scores(x: Float["b n"], y: Float["b"]) -> int:
+        return dim["n"]
+
+    assert scores(tf.ones((2, 3)), tf.ones((2,))) == 3
+    with pytest.raises(TypeCheckError, match=r"float32\[4\] \(tensorflow\)"):
+        scores(tf.ones((2, 3)), tf.ones((4,)))
+    with pytest.raises(TypeCheckError, match="its dtype is int32"):
+        scores(tf.ones((2, 3), tf.int32), tf.ones((2,)))
+
+    # AutoGraph would replace the function by another one, which is not checked.
+    specs = [tf.TensorSpec((None, 3)), tf.TensorSpec((None,))]
+    checked = tf.function(scores, input_signature=specs, autograph=False)
+    assert int(checked(tf.ones((2, 3)), tf.ones((2,)))) == 3  # a size that is not known yet fits
