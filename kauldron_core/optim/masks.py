@@ -18,6 +18,7 @@ Mask: TypeAlias = Callable[[Any], Any]
 Pattern: TypeAlias = str | Sequence[str]
 
 _REGEX_CHARACTERS = re.compile(r"[*+?^$|(){}\[\]\\]")
+_INDEX = re.compile(r"\[(\d+)\]")
 
 
 def select(pattern: Pattern, *, missing_ok: bool = False) -> Mask:
@@ -26,7 +27,7 @@ def select(pattern: Pattern, *, missing_ok: bool = False) -> Mask:
         optax.masked(optax.add_decayed_weights(1e-4), kd.optim.select("kernel"))
 
     `'encoder.kernel'` matches one or several whole segments anywhere in the dotted path, which has list indices as
-    segments: `encoder.layers.0.kernel` holds `layers.0`, not `encoder.kernel`. A text with characters of regular
+    segments: `encoder.layers.0.kernel` holds `layers.0` (or `layers[0]`), not `encoder.kernel`. A text with characters of regular
     expressions is one, for whole segments as well: `'layers_[01]'`, `'encoder.*bias'`.
 
     Args:
@@ -53,7 +54,11 @@ def _mask(patterns: tuple[str, ...], value: bool, missing_ok: bool, params: Any)
 
 @functools.lru_cache(maxsize=1_000)
 def _compiled(pattern: str) -> re.Pattern[str]:
+    # A path as the rest of the house writes it, `layers[0].kernel`, is taken for one as well.
+    plain = _INDEX.sub(r".\1", pattern)
     text = pattern if _REGEX_CHARACTERS.search(pattern) else re.escape(pattern)
+    if plain != pattern and not _REGEX_CHARACTERS.search(plain):
+        text = f"{text}|{re.escape(plain)}"
     try:
         return re.compile(rf"(^|\.)({text})(\.|$)")
     except re.error as error:

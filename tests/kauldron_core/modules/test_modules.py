@@ -74,6 +74,6 @@ def test_models_take_a_traced_rate() -> None:
 )
 def test_mlp_flattens_and_has_the_layers_asked_for(hidden: Any, widths: list[tuple[int, int]]) -> None:
     model = kd.nn.MLP(hidden=hidden, features=3, x="batch.x")
-    output, variables = model.init_with_output(jax.random.key(0), jnp.ones((7, 2, 3)))
+    output, variables = jax.eval_shape(model.init_with_output, jax.random.key(0), jnp.ones((7, 2, 3)))
     assert output.shape == (7, 3)
     assert [layer["kernel"].shape for _, layer in sorted(variables["params"].items())] == widths

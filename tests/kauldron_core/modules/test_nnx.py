@@ -150,7 +150,8 @@ def test_nothing_is_made_before_it_is_initialised() -> None:
 
 
 def test_variables_lie_where_the_module_has_them_by_kind() -> None:
-    variables = jax.tree.map(jnp.shape, _init(kd.nn.Nnx(functools.partial(NnxClassifier, 6, 3), inputs="batch.x")))
+    model = kd.nn.Nnx(functools.partial(NnxClassifier, 6, 3), inputs="batch.x")
+    variables = jax.tree.map(lambda leaf: leaf.shape, jax.eval_shape(lambda: _init(model)))
     assert set(variables) == {"params", "batch_stats"}
     assert variables["params"]["encoders"][1]["linear"] == {"kernel": (6, 6), "bias": (6,)}
     assert variables["params"]["head"]["kernel"] == (6, 3)
@@ -273,8 +274,9 @@ def test_layers_in_a_scan_have_parameters_bits_and_outputs_of_their_own() -> Non
     kernels = variables["params"]["layers"]["linear"]["kernel"]
     assert kernels.shape == (3, 6, 6)
     assert (kernels[0] != kernels[1]).any()
-    rngs, mutable = {"dropout": KEY}, ["batch_stats", "intermediates"]
-    output, changed = _apply(model, variables, X, rngs=rngs, mutable=mutable, capture_intermediates=True)
+    mutable = ["batch_stats", "intermediates"]
+    run = functools.partial(_apply, model, variables, X, mutable=mutable, capture_intermediates=True)
+    output, changed = jax.eval_shape(lambda: run(rngs={"dropout": KEY}))
     (dropped,) = changed["intermediates"]["layers"]["dropout"]["__call__"]
     assert dropped.shape == (3, 4, 6) and output.shape == (4, 6)
     assert changed["batch_stats"]["layers"]["norm"]["mean"].shape == (3, 6)

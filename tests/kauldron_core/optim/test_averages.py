@@ -96,13 +96,15 @@ def test_an_evaluator_evaluates_the_average() -> None:
 
 def test_frozen_parameters_have_no_average_and_may_keep_their_value() -> None:
     inner = kd.optim.named_chain(sgd=optax.sgd(0.1), ema=kd.optim.ema_params(decay=0.5))
-    trainer = _trainer(kd.optim.partial_updates(inner, kd.optim.select("Dense_1")))
-    state, _ = trainer.trainstep.step(trainer.init_state(), next(iter(trainer.train_ds)))
+    optimizer, params = kd.optim.partial_updates(inner, kd.optim.select("b")), {"a": jnp.ones(2), "b": jnp.ones(2)}
+    updates, opt_state = optimizer.update(params, optimizer.init(params), params)
+    params = optax.apply_updates(params, updates)
+    state = kd.train.TrainState.create(params=params, collections={}, opt_state=opt_state)
     with pytest.raises(ConfigError, match="partial_ok=True"):
         kd.optim.UseEmaParams().transform(state)
-    averaged = kd.optim.UseEmaParams(partial_ok=True).transform(state)
-    np.testing.assert_array_equal(averaged.params["Dense_0"]["kernel"], state.params["Dense_0"]["kernel"])
-    assert (averaged.params["Dense_1"]["kernel"] != state.params["Dense_1"]["kernel"]).any()
+    averaged = kd.optim.UseEmaParams(partial_ok=True).transform(state).params
+    np.testing.assert_array_equal(averaged["a"], state.params["a"])
+    assert (averaged["b"] > state.params["b"]).all()
 
 
 def test_c14_states_with_empty_parts_go_to_the_disk_and_back(tmp_path: Any) -> None:
@@ -133,7 +135,7 @@ def test_c14_states_with_empty_parts_go_to_the_disk_and_back(tmp_path: Any) -> N
     ],
 )
 def test_an_average_that_is_missing_or_ambiguous_is_refused(transforms: Any, path: Any, message: str) -> None:
-    optimizer = kd.optim.named_chain(sgd=optax.sgd(0.1), **transforms)
-    trainer = _trainer(optimizer)
+    optimizer, params = kd.optim.named_chain(sgd=optax.sgd(0.1), **transforms), {"w": jnp.ones(())}
+    state = kd.train.TrainState.create(params=params, collections={}, opt_state=optimizer.init(params))
     with pytest.raises(ConfigError, match=message):
-        kd.optim.UseEmaParams(ema_params_transform=path).transform(trainer.init_state())
+        kd.optim.UseEmaParams(ema_params_transform=path).transform(state)
