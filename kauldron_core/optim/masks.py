@@ -27,8 +27,8 @@ def select(pattern: Pattern, *, missing_ok: bool = False) -> Mask:
         optax.masked(optax.add_decayed_weights(1e-4), kd.optim.select("kernel"))
 
     `'encoder.kernel'` matches one or several whole segments anywhere in the dotted path, which has list indices as
-    segments: `encoder.layers.0.kernel` holds `layers.0` (or `layers[0]`), not `encoder.kernel`. A text with characters of regular
-    expressions is one, for whole segments as well: `'layers_[01]'`, `'encoder.*bias'`.
+    segments: `encoder.layers.0.kernel` holds `layers.0` (or `layers[0]`), not `encoder.kernel`. A text with characters
+    of regular expressions is one, for whole segments as well: `'layers_[01]'`, `'encoder.*bias'`.
 
     Args:
       pattern: One pattern, or several of which one has to match.
