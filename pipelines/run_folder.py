@@ -37,6 +37,21 @@ def place_run(spec: Sweep, experiment: Experiment) -> rundir.RunDir:
     return rundir.RunDir(_first_free(root.absolute() / f"{experiment.name}-{now}"))
 
 
+def make_root(spec: Sweep) -> None:
+    """Makes the folder of all runs where it is missing.
+
+    Raises:
+      ConfigError: If that is impossible; the message says what the system said.
+    """
+    if not spec.root:
+        raise ConfigError("--run.root: is empty. Give a folder, such as --run.root=runs.")
+    root = rundir.check_path(Path(spec.root).expanduser(), at="--run.root")
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"--run.root: {spec.root!r} can't be a folder of runs: {error.strerror}.") from error
+
+
 def place_store(spec: Sweep) -> Store:
     """Returns the MLflow store of the runs in this root.
 

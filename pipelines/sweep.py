@@ -57,6 +57,7 @@ def command(
     if dry_run:
         _print_plan(planning.prepare(words, spec, trust=trust, command=typed))
         return DONE
+    run_folder.make_root(spec)
     report = LiveReport(make_console())
     recorder = None if no_tracking else RecorderProcess(run_folder.place_store(spec), warn=report.say)
     try:

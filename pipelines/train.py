@@ -53,6 +53,7 @@ def command(ctx: click.Context, no_tracking: bool, trust: Sequence[str]) -> int:
             f"kdr train runs one trial. For several: {typed_command(ctx).replace(' train ', ' sweep ', 1)}"
         )
     spec = experiments.read_spec(words)
+    run_folder.make_root(spec)
     report = LiveReport(make_console())
     recorder = None if no_tracking else RecorderProcess(run_folder.place_store(spec), warn=report.say)
     try:

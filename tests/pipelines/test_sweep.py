@@ -15,6 +15,7 @@ from pipelines import experiment as experiments
 from pipelines import planning, run_folder
 from pipelines.cli import main
 from pipelines.report import Ranking
+from ray_cluster.spec import Sweep
 
 DIGITS = "pipelines/configs/digits.py"
 
@@ -209,3 +210,11 @@ def test_l16_trials_get_the_address_that_the_driver_has(tmp_path: Path, monkeypa
 def test_place_store_is_beside_the_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words: Any = konfig.read_command([f"--run.root={tmp_path}"])
     assert run_folder.place_store(experiments.read_spec(words)).root == str(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("root", "fault"), [("", "is empty"), ("/proc/nowhere", "can't be a folder"), ("a*b", "wildcard")]
+)
+def test_a_root_that_can_not_be_is_refused_at_once(root: str, fault: str) -> None:
+    with pytest.raises(ConfigError, match=fault):
+        run_folder.make_root(Sweep(root=root))

@@ -227,20 +227,18 @@ def test_a_functools_partial_of_a_constant():
     assert konfig.resolve(cfg).f() == 6
 
 
-def test_default_values_of_a_target():
+def test_default_values_of_a_target(monkeypatch):
+    monkeypatch.setattr(defaults, "_defaults", [])  # Those of the Trainer stand again after this test.
     konfig.register_default_values(
         sample.Hooked(raw={"evals": {}, "x": 1}, other=konfig.placeholder(str)),
     )
-    try:
-        cfg = sample.Hooked()
-        cfg.raw.evals.val = 3
-        assert cfg.other is None and "placeholder(str)" in repr(cfg)
-        assert sample.Hooked().raw.to_dict() == {"evals": {}, "x": 1}
-        assert sample.Hooked(raw={"x": 2}).raw.to_dict() == {"x": 2, "evals": {}}
-        assert sample.Hooked(other="a").other == "a"
-        assert nodes.origin(sample.Hooked().raw).file == __file__
-    finally:
-        defaults._defaults.clear()
+    cfg = sample.Hooked()
+    cfg.raw.evals.val = 3
+    assert cfg.other is None and "placeholder(str)" in repr(cfg)
+    assert sample.Hooked().raw.to_dict() == {"evals": {}, "x": 1}
+    assert sample.Hooked(raw={"x": 2}).raw.to_dict() == {"x": 2, "evals": {}}
+    assert sample.Hooked(other="a").other == "a"
+    assert nodes.origin(sample.Hooked().raw).file == __file__
     with pytest.raises(ConfigError, match="takes a call"):
         konfig.register_default_values(konfig.ConfigDict({"a": 1}))
 
