@@ -12,9 +12,8 @@ from pathlib import Path
 from types import ModuleType
 
 from kauldron_core.errors import ConfigError
+from kauldron_core.konfig.trusting import COPY_PREFIX
 from kauldron_core.konfig.user_code import call_user
-
-_PREFIX = "kdr_config_"
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,7 @@ def dotted_name(file: Path, root: Path) -> str | None:
 def stable_name(file: Path) -> str:
     """Returns a module name that follows from the file's name and content alone."""
     digest = hashlib.sha256(file.read_bytes()).hexdigest()[:12]
-    return f"{_PREFIX}{re.sub(r'[^0-9a-zA-Z]+', '_', file.stem)}_{digest}"
+    return f"{COPY_PREFIX}{re.sub(r'[^0-9a-zA-Z]+', '_', file.stem)}_{digest}"
 
 
 def add_code_folder(folder: str | Path) -> None:

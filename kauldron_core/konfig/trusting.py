@@ -18,6 +18,9 @@ from kauldron_core.errors import ConfigError
 from kauldron_core.konfig import project_trust
 from kauldron_core.konfig.trust_lists import MODULES, NAMED_MODULES, NAMES, OWN_PACKAGES, UNCALLED, Kind
 
+COPY_PREFIX = "kdr_config_"
+"""What the modules are called that config files outside of any package are copied to, in `RUN/code`."""
+
 
 class UntrustedError(ConfigError):
     """A config file asks for code that nobody said to trust."""
@@ -151,6 +154,8 @@ def _kind(module: str) -> Kind | None:
 
 def _refusal(full: str, module: str) -> str:
     root = module.split(".")[0]
+    if root.startswith(COPY_PREFIX):
+        return f"the config uses {full!r} of the code copy of its run; if you know that it is harmless, add --trust-run"
     if root in OWN_PACKAGES:
         return f"a config file may not use {full!r}"
     return f"the config file uses {full!r}, which is not trusted; if you know that it is harmless, add --trust={root}"

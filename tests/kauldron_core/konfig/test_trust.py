@@ -357,3 +357,9 @@ def test_whatever_a_file_says_it_is_a_config_or_a_config_error(document):
         assert "\n" not in str(error)
     except (TypeError, ValueError) as error:  # What a call of a trusted name says about its arguments.
         assert error.__notes__
+
+
+def test_the_code_copy_of_a_run_is_trusted_by_its_own_flag():
+    cfg = konfig.from_json('{"__qualname__": "kdr_config_mine_0123456789ab:Loss"}')
+    with pytest.raises(ConfigError, match=r"add --trust-run$"):
+        konfig.resolve(cfg, trusted=False)
