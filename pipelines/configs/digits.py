@@ -3,8 +3,8 @@
     kdr sweep pipelines/configs/digits.py --sweep.optimizer.learning_rate='[1e-3, 1e-2]' \\
         --sweep.model.hidden='[32, 128]'
 
-Expected: four trials in half a minute to a minute on two cores (a third of it training). The best, hidden 128, reaches a test
-accuracy of 0.97 to 0.99 (`test/metrics/accuracy`); chance is 0.10.
+Expected: four trials in half a minute to a minute on two cores, a third of it training. The best, hidden 128, reaches a
+test accuracy of 0.97 to 0.99 (`test/metrics/accuracy`); chance is 0.10.
 
 The 360 test images are a stratified random fifth. The last fifth of the file is by other writers, and stays near 0.92.
 """
