@@ -9,11 +9,12 @@ import click
 
 import ray_cluster
 from pipelines import experiment as experiments
-from pipelines import planning, run_folder
+from pipelines import planning
 from pipelines.cli.commands import OverrideCommand, sorted_words, typed_command
 from pipelines.cli.run import DONE, FAILED, run
 from pipelines.report import LiveReport, count, make_console, make_table, print_results
 from pipelines.tracking import RecorderProcess
+from pipelines.watching import watchers
 
 HELP = """Train and evaluate every trial of a sweep on Ray.
 
@@ -57,17 +58,9 @@ def command(
     if dry_run:
         _print_plan(planning.prepare(words, spec, trust=trust, command=typed))
         return DONE
-    run_folder.make_root(spec)
-    report = LiveReport(make_console())
-    recorder = None if no_tracking else RecorderProcess(run_folder.place_store(spec), warn=report.say)
-    try:
-        if recorder is not None:
-            recorder.prepare()  # imports MLflow while the configs are built here
+    with watchers(spec, no_tracking=no_tracking) as (report, recorder):
         prepared = planning.prepare(words, spec, trust=trust, command=typed, retry_failed=retry_failed)
         return start(prepared, report=report, recorder=recorder, address=address)
-    finally:
-        if recorder is not None:
-            recorder.stop()
 
 
 def start(

@@ -13,11 +13,12 @@ import evaluators
 from kauldron_core import konfig, rundir
 from kauldron_core.errors import ConfigError
 from pipelines import experiment as experiments
-from pipelines import planning, run_folder
+from pipelines import planning
 from pipelines.cli.commands import OverrideCommand, sorted_words, typed_command
 from pipelines.cli.run import DONE, FAILED, PREEMPTED, run
-from pipelines.report import LiveReport, make_console, print_results
+from pipelines.report import LiveReport, print_results
 from pipelines.tracking import RecorderProcess
+from pipelines.watching import watchers
 from ray_cluster import collect, layout
 from ray_cluster.sidecars import SidecarThreads
 
@@ -53,19 +54,11 @@ def command(ctx: click.Context, no_tracking: bool, trust: Sequence[str]) -> int:
             f"kdr train runs one trial. For several: {typed_command(ctx).replace(' train ', ' sweep ', 1)}"
         )
     spec = experiments.read_spec(words)
-    run_folder.make_root(spec)
-    report = LiveReport(make_console())
-    recorder = None if no_tracking else RecorderProcess(run_folder.place_store(spec), warn=report.say)
-    try:
-        if recorder is not None:
-            recorder.prepare()  # imports MLflow while the config is built here
+    with watchers(spec, no_tracking=no_tracking) as (report, recorder):
         prepared = planning.prepare(
             words, spec, trust=trust, command=typed_command(ctx), retry_failed=True, may_use_accelerators=True
         )
         return start(prepared, report=report, recorder=recorder)
-    finally:
-        if recorder is not None:
-            recorder.stop()
 
 
 def start(prepared: planning.Prepared, *, report: LiveReport, recorder: RecorderProcess | None) -> int:

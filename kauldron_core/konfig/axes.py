@@ -114,17 +114,10 @@ class Listed:
 
 
 @dataclass(frozen=True)
-class Product:
-    """Every point of each part with every point of the others; random parts are drawn together, as one part."""
+class _Combined:
+    """Several parts, each of which sets paths of its own."""
 
     parts: tuple[Points, ...]
-
-    def __post_init__(self) -> None:
-        seen: dict[str, int] = {}
-        for number, part in enumerate(self.parts):
-            for path in part.paths:
-                if seen.setdefault(path, number) != number:
-                    raise ConfigError(f"--sweep.{path}: two axes set this path. Keep one, or list its values in one.")
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -133,6 +126,18 @@ class Product:
     @property
     def is_random(self) -> bool:
         return any(part.is_random for part in self.parts)
+
+
+@dataclass(frozen=True)
+class Product(_Combined):
+    """Every point of each part with every point of the others; random parts are drawn together, as one part."""
+
+    def __post_init__(self) -> None:
+        seen: dict[str, int] = {}
+        for number, part in enumerate(self.parts):
+            for path in part.paths:
+                if seen.setdefault(path, number) != number:
+                    raise ConfigError(f"--sweep.{path}: two axes set this path. Keep one, or list its values in one.")
 
     def points(self, num_samples: int = 1, seed: int = 0) -> list[Point]:
         blocks: list[list[Point]] = []
@@ -148,18 +153,8 @@ class Product:
 
 
 @dataclass(frozen=True)
-class Zip:
+class Zip(_Combined):
     """The first points of all parts together, then the second, and so on."""
-
-    parts: tuple[Points, ...]
-
-    @property
-    def paths(self) -> tuple[str, ...]:
-        return tuple(path for part in self.parts for path in part.paths)
-
-    @property
-    def is_random(self) -> bool:
-        return any(part.is_random for part in self.parts)
 
     def points(self, num_samples: int = 1, seed: int = 0) -> list[Point]:
         fixed = [len(part.points(num_samples, seed)) for part in self.parts if not part.is_random]

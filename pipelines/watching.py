@@ -1,0 +1,33 @@
+"""What watches a run from the command line: the live report, and the recorder unless it is unwanted."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from pipelines import run_folder
+from pipelines.report import LiveReport, make_console
+from pipelines.tracking import RecorderProcess
+from ray_cluster.spec import Sweep
+
+
+@contextlib.contextmanager
+def watchers(spec: Sweep, *, no_tracking: bool) -> Iterator[tuple[LiveReport, RecorderProcess | None]]:
+    """Makes the root of `spec`, yields what watches the run, and ends the recorder afterwards.
+
+    The recorder imports MLflow from here on, beside the building of configs.
+
+    Raises:
+      ConfigError: If the root or the store can't be.
+    """
+    run_folder.make_root(spec)
+    report = LiveReport(make_console())
+    if no_tracking:
+        yield report, None
+        return
+    recorder = RecorderProcess(run_folder.place_store(spec), warn=report.say)
+    try:
+        recorder.prepare()
+        yield report, recorder
+    finally:
+        recorder.stop()
