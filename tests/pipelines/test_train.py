@@ -109,7 +109,7 @@ def test_the_code_of_a_run_is_used_in_a_new_process_when_it_is_trusted(tmp_path:
     environment = {**os.environ, "PYTHONPATH": os.getcwd()}
     refused = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert refused.returncode == 2
-    assert "not trusted" in refused.stderr
+    assert "add --trust-run" in refused.stderr
     trusted = subprocess.run([*command, "--trust-run"], env=environment, capture_output=True, text=True)
     assert trusted.returncode == 0, trusted.stderr
 
