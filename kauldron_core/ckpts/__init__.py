@@ -4,12 +4,13 @@ from kauldron_core.ckpts.background import SaveFailed
 from kauldron_core.ckpts.checkpointer import Checkpointer
 from kauldron_core.ckpts.layout import all_steps, is_committed, latest_step, step_path
 from kauldron_core.ckpts.mismatch import StateMismatch
-from kauldron_core.ckpts.reader import Checkpoint, DamagedCheckpoint, load
+from kauldron_core.ckpts.reader import Checkpoint, DamagedCheckpoint, MissingCheckpoint, load
 
 __all__ = [
     "Checkpoint",
     "Checkpointer",
     "DamagedCheckpoint",
+    "MissingCheckpoint",
     "SaveFailed",
     "StateMismatch",
     "all_steps",

@@ -19,7 +19,12 @@ class StateMismatch(ConfigError):
 def describe(state: Any) -> dict[str, str]:
     """Returns `float32[64,10]` and the like for each array of `state`, by its path."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(state)
-    return {jax.tree_util.keystr(path, simple=True, separator="."): _spec(leaf) for path, leaf in leaves}
+    return {path_text(path): spec_text(leaf) for path, leaf in leaves}
+
+
+def path_text(path: tuple[Any, ...]) -> str:
+    """Returns a path of JAX as `opt_state.0.mu`: one word for a key, a field or an index."""
+    return jax.tree_util.keystr(path, simple=True, separator=".")
 
 
 def check(saved: Mapping[str, str], template: Any, *, place: str) -> None:
@@ -33,7 +38,11 @@ def check(saved: Mapping[str, str], template: Any, *, place: str) -> None:
     Raises:
       StateMismatch: With one entry for each array that differs.
     """
-    wanted = describe(template)
+    compare(saved, describe(template), place=place)
+
+
+def compare(saved: Mapping[str, str], wanted: Mapping[str, str], *, place: str) -> None:
+    """Does what `check` does, for a part of the state or one that was renamed; see there."""
     differences = [f"{path}: not in the checkpoint" for path in wanted if path not in saved]
     differences += [f"{path}: only in the checkpoint" for path in saved if path not in wanted]
     differences += [
@@ -46,7 +55,8 @@ def check(saved: Mapping[str, str], template: Any, *, place: str) -> None:
         raise StateMismatch(f"{place}: does not fit the config: {'; '.join(differences[:_MAX_LINES])}{more}.")
 
 
-def _spec(leaf: Any) -> str:
+def spec_text(leaf: Any) -> str:
+    """Returns `float32[64,10]` and the like for an array or its shape."""
     dtype = jax.dtypes.result_type(leaf) if not hasattr(leaf, "dtype") else leaf.dtype
     shape = getattr(leaf, "shape", ())
     return f"{dtype}[{','.join(map(str, shape))}]"

@@ -1,16 +1,20 @@
-"""Reads checkpoints. Changes nothing in the folder, so evaluators may read while a trainer writes."""
+"""Reads whole checkpoints. Changes nothing in the folder, so evaluators may read while a trainer writes."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import json
 import logging
 import os
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import jax
+from etils import epath
 
-from kauldron_core.ckpts import layout, mismatch
-from kauldron_core.errors import listing
+from kauldron_core.ckpts import arrays, layout, mismatch
+from kauldron_core.errors import ConfigError, listing, unknown_name
 
 _logger = logging.getLogger(__name__)
 
@@ -38,32 +42,40 @@ class Checkpoint:
     damaged_steps: tuple[int, ...] = ()
 
 
-def load(directory: str | os.PathLike[str], template: Any, *, step: int = -1) -> Checkpoint:
+class MissingCheckpoint(ConfigError, FileNotFoundError):
+    """There is no such checkpoint."""
+
+
+def load(
+    directory: str | os.PathLike[str], template: Any, *, step: int = -1, only: Collection[str] | None = None
+) -> Checkpoint:
     """Returns the checkpoint at `step`, by default the newest that can be read.
 
     Args:
       directory: The folder that holds `ckpt_N`.
       template: A state of arrays or shapes; what is read takes its structure and, where it has one, its sharding.
       step: Which one; -1 is the newest. A newest one that is damaged is reported, and the one before it is read.
+      only: The parts of the state to read, such as `('step', 'params', 'collections')`; the others are None in what
+        comes back, take no memory, and need not fit the template.
 
     Raises:
-      FileNotFoundError: If there is no such checkpoint.
+      MissingCheckpoint: A FileNotFoundError, if there is no such checkpoint.
       DamagedCheckpoint: If the one asked for, or every one there is, can't be read.
       StateMismatch: If it holds other arrays than the template.
     """
     steps = layout.all_steps(directory)
     if step != -1:
         if step not in steps:
-            raise FileNotFoundError(
+            raise MissingCheckpoint(
                 f"{os.fspath(directory)}: no checkpoint at step {step}. Available: {listing(map(str, steps))}."
             )
-        return _load_one(directory, template, step)
+        return _load_one(directory, template, step, only)
     if not steps:
-        raise FileNotFoundError(f"{os.fspath(directory)}: there is no checkpoint.")
+        raise MissingCheckpoint(f"{os.fspath(directory)}: there is no checkpoint.")
     damaged: list[int] = []
     for candidate in reversed(steps):
         try:
-            found = _load_one(directory, template, candidate)
+            found = _load_one(directory, template, candidate, only)
         except DamagedCheckpoint as error:
             _logger.warning("%s", error)
             damaged.append(candidate)
@@ -74,33 +86,80 @@ def load(directory: str | os.PathLike[str], template: Any, *, step: int = -1) ->
     raise AssertionError("unreachable")
 
 
-def _load_one(directory: str | os.PathLike[str], template: Any, step: int) -> Checkpoint:
-    # Takes seconds to import, and only who reads or writes a checkpoint needs it.
-    import orbax.checkpoint as ocp
+def read_metadata(path: epath.Path) -> dict[str, Any]:
+    """Returns what a committed checkpoint says of itself, after a look at whether it is whole.
 
-    path = layout.step_path(directory, step)
+    Raises:
+      DamagedCheckpoint: If a part is missing, or it doesn't say what it holds.
+    """
     missing = layout.missing_parts(path)
     if missing:
         raise DamagedCheckpoint(f"{path}: damaged, it lacks {listing(missing)}.")
     metadata = layout.read_metadata(path)
-    if "state" not in metadata:
+    if not isinstance(metadata.get("state"), dict):
         raise DamagedCheckpoint(f"{path}: damaged, its metadata can't be read.")
-    mismatch.check(metadata["state"], template, place=str(path))
+    return metadata
 
-    template = jax.tree.map(_with_sharding, template)
-    arguments = ocp.args.Composite(
-        state=ocp.args.PyTreeRestore(template, restore_args=ocp.checkpoint_utils.construct_restore_args(template)),
-        data=ocp.args.JsonRestore(),
-    )
+
+def read_data_state(path: epath.Path) -> Any:
+    """Returns the state of the data iterator in a committed checkpoint.
+
+    Raises:
+      DamagedCheckpoint: If it can't be read.
+    """
     try:
-        with ocp.Checkpointer(ocp.CompositeCheckpointHandler()) as reader:
-            found = reader.restore(path, args=arguments)
+        return json.loads((path / layout.DATA / layout.METADATA).read_text())["iterator"]
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise DamagedCheckpoint(f"{path}: damaged, its data state can't be read: {cause_of(error)}") from error
+
+
+def read_arrays(path: epath.Path, wanted: Mapping[str, Any]) -> dict[str, jax.Array]:
+    """Returns the arrays at some paths of a committed checkpoint; see `arrays.read_some`.
+
+    Raises:
+      DamagedCheckpoint: If they can't be read.
+    """
+    with _calling_it_damaged(path):
+        return arrays.read_some(path, wanted)
+
+
+def cause_of(error: BaseException) -> str:
+    """Returns the first line of an error from the storage, cut to a readable length."""
+    return ((str(error) or type(error).__name__).splitlines()[0])[:200]
+
+
+def _load_one(directory: str | os.PathLike[str], template: Any, step: int, only: Collection[str] | None) -> Checkpoint:
+    path = layout.step_path(directory, step)
+    metadata = read_metadata(path)
+    if only is None:
+        mismatch.check(metadata["state"], template, place=str(path))
+        with _calling_it_damaged(path):
+            state = arrays.read_all(path, template)
+    else:
+        state = _load_parts(path, metadata["state"], template, only)
+    return Checkpoint(step=step, state=state, data_state=read_data_state(path), metadata=metadata)
+
+
+def _load_parts(path: epath.Path, saved: dict[str, str], template: Any, only: Collection[str]) -> Any:
+    """Returns `template` with the arrays of some of its parts, and None for the other parts."""
+    parts = template._asdict() if hasattr(template, "_asdict") else dict(template)
+    for name in only:
+        if name not in parts:
+            raise ConfigError(unknown_name("part of the state", name, parts, at="only"))
+    kept = {name: part for name, part in parts.items() if name in only}
+    saved = {place: spec for place, spec in saved.items() if place.partition(".")[0] in kept}
+    mismatch.check(saved, kept, place=str(path))
+    leaves, structure = jax.tree_util.tree_flatten_with_path(kept)
+    wanted = {mismatch.path_text(place): leaf for place, leaf in leaves}
+    found = read_arrays(path, wanted)
+    read = dict.fromkeys(parts) | jax.tree.unflatten(structure, [found[place] for place in wanted])
+    return template._replace(**read) if hasattr(template, "_replace") else type(template)(read)
+
+
+@contextlib.contextmanager
+def _calling_it_damaged(path: epath.Path) -> Iterator[None]:
+    """Orbax and TensorStore raise whatever their storage layer met; parts and shapes are known to be right by then."""
+    try:
+        yield
     except Exception as error:
-        # Orbax and TensorStore raise whatever their storage layer met; the parts and shapes were right just above.
-        raise DamagedCheckpoint(f"{path}: damaged, it can't be read: {str(error).splitlines()[0][:200]}") from error
-    return Checkpoint(step=step, state=found.state, data_state=found.data["iterator"], metadata=metadata)
-
-
-def _with_sharding(leaf: Any) -> jax.ShapeDtypeStruct:
-    sharding = getattr(leaf, "sharding", None) or jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
+        raise DamagedCheckpoint(f"{path}: damaged, it can't be read: {cause_of(error)}") from error
