@@ -1,0 +1,28 @@
+"""Which device holds what: meshes, rules, and a strategy for a whole training state."""
+
+from kauldron_core.sharding.logical import LogicalRules
+from kauldron_core.sharding.mesh import DATA_AXES, MeshSpec, current_mesh, in_mesh
+from kauldron_core.sharding.path_rules import PathRules
+from kauldron_core.sharding.placing import device_put
+from kauldron_core.sharding.rules import FIRST_DIM, REPLICATED, FirstDim, FSDPSharding, ShardingRule, Split
+from kauldron_core.sharding.strategy import ShardingStrategy
+from kauldron_core.sharding.trees import ShardingTree, with_sharding_constraint
+
+__all__ = [
+    "DATA_AXES",
+    "FIRST_DIM",
+    "FSDPSharding",
+    "FirstDim",
+    "LogicalRules",
+    "MeshSpec",
+    "PathRules",
+    "REPLICATED",
+    "ShardingRule",
+    "ShardingStrategy",
+    "ShardingTree",
+    "Split",
+    "current_mesh",
+    "device_put",
+    "in_mesh",
+    "with_sharding_constraint",
+]

@@ -1,0 +1,123 @@
+"""`ShardingStrategy`: where everything that a training step reads and writes is kept."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import jax
+from jax.sharding import Mesh
+
+from kauldron_core.sharding import placing
+from kauldron_core.sharding.mesh import MeshSpec, built, in_mesh
+from kauldron_core.sharding.opt_state import follow_params
+from kauldron_core.sharding.rules import FIRST_DIM, REPLICATED
+from kauldron_core.sharding.trees import ShardingTree, complete, replicated, with_sharding_constraint
+
+_T = TypeVar("_T")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ShardingStrategy:
+    """A mesh, and what of an experiment is split over it. Equal strategies give equal programs.
+
+        cfg.sharding = kd.sharding.ShardingStrategy(
+            mesh=kd.sharding.MeshSpec(axes=("data", "fsdp"), ici_shape=(2, -1)),
+            params=kd.sharding.FSDPSharding(),
+        )
+
+    The default is data parallelism: batches are split over all devices, the rest is on each. See `ShardingTree` for
+    what the fields take.
+
+    Attributes:
+      mesh: The devices.
+      batch: For batches.
+      params: For parameters.
+      collections: For the other variables of the model, by collection.
+      opt_state: For the state of the optimizer; None follows the parameters.
+      aux: For what a step returns besides the state.
+    """
+
+    mesh: MeshSpec = dataclasses.field(default_factory=MeshSpec)
+    batch: ShardingTree = FIRST_DIM
+    params: ShardingTree = REPLICATED
+    collections: ShardingTree = REPLICATED
+    opt_state: ShardingTree = None
+    aux: ShardingTree = REPLICATED
+
+    @property
+    def is_trivial(self) -> bool:
+        """Whether there is one device and so nothing to split."""
+        return jax.device_count() == 1 and self.device_mesh.size == 1
+
+    @property
+    def device_mesh(self) -> Mesh:
+        """The mesh over the devices there are.
+
+        Raises:
+          ConfigError: If it does not fit them.
+        """
+        return built(self.mesh, tuple(jax.devices()))
+
+    def state_shardings(self, spec: _T, *, variables: Mapping[str, Any] | None = None) -> _T:
+        """Returns a sharding for each array of a state.
+
+        Args:
+          spec: Shapes of a state with `step`, `params`, `collections`, `opt_state`, without Flax metadata.
+          variables: Shapes of the variables as `model.init` returns them, for rules that read Flax metadata.
+
+        Raises:
+          ConfigError: If a rule does not fit.
+        """
+        mesh = self.device_mesh
+        boxed = dict(variables or {})
+        state: Any = spec
+        params = self._whole("params", boxed.get("params", state.params), mesh)
+        collections = {name: boxed.get(name, tree) for name, tree in state.collections.items()}
+        if self.opt_state is None:
+            opt_state = follow_params(state.opt_state, state.params, params, mesh)
+        else:
+            opt_state = self._whole("opt_state", state.opt_state, mesh)
+        rest = {name: replicated(getattr(state, name), mesh) for name in state._fields}
+        split = {
+            "params": params,
+            "collections": self._whole("collections", collections, mesh),
+            "opt_state": opt_state,
+        }
+        return state._replace(**rest | split)
+
+    def state_template(self, spec: _T, *, variables: Mapping[str, Any] | None = None) -> _T:
+        """Returns the shapes with their shardings in them, as a checkpoint is restored into. See `state_shardings`."""
+        return with_sharding_constraint(spec, self.state_shardings(spec, variables=variables))
+
+    def batch_shardings(self, spec: Any) -> Any:
+        """Returns a sharding for each array of the global batch `spec`."""
+        return self._whole("batch", spec, self.device_mesh)
+
+    def aux_shardings(self, spec: Any) -> Any:
+        """Returns a sharding for each array that a step returns besides the state."""
+        return self._whole("aux", spec, self.device_mesh)
+
+    def put_batch(self, batch: _T) -> _T:
+        """Returns a batch on the devices.
+
+        Args:
+          batch: The batch as a pipeline yields it: with several processes, the part of this one.
+        """
+        spec = placing.global_spec(batch)
+        return placing.from_processes(batch, spec, self.batch_shardings(spec))
+
+    def fitting(self, devices: Sequence[Any] | None = None) -> ShardingStrategy:
+        """Returns this strategy, with another mesh where the devices there are (or `devices`) are too few or many."""
+        return dataclasses.replace(self, mesh=self.mesh.fitting(devices))
+
+    @contextlib.contextmanager
+    def set_global_mesh(self) -> Iterator[Mesh]:
+        """Makes the mesh the one that a model means by `with_sharding_constraint`. Inside the traced function."""
+        with in_mesh(self.device_mesh):
+            yield self.device_mesh
+
+    def _whole(self, field: str, tree: Any, mesh: Mesh) -> Any:
+        return complete(getattr(self, field), tree, mesh, at=f"sharding.{field}")
