@@ -70,15 +70,15 @@ def test_a_failed_read_is_told_in_one_line(tmp_path: pathlib.Path) -> None:
         "for step in (1, 2):\n"
         "    checkpointer.save(state, step=step)\n"
         "checkpointer.wait()\n"
-        "for file in (checkpointer.directory / 'ckpt_2' / 'state').rglob('d/*'):\n"
+        "for file in pathlib.Path(sys.argv[1], 'checkpoints', 'ckpt_2', 'state').rglob('d/*'):\n"
         "    file.write_bytes(b'')\n"
         "for _ in range(3):\n"
         "    print(checkpointer.load(state).step)\n"
     )
     ended = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, timeout=100, check=True
+        [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, timeout=100, check=False
     )
-    assert ended.stdout.split() == ["1", "1", "1"]
+    assert ended.stdout.split() == ["1", "1", "1"], ended.stderr
     assert ended.stderr.count("ckpt_2: damaged") == 3
     assert "Event loop is closed" not in ended.stderr
     assert "Traceback" not in ended.stderr
