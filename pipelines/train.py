@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
@@ -19,8 +21,10 @@ from pipelines.cli.run import DONE, FAILED, PREEMPTED, run
 from pipelines.report import LiveReport, print_results
 from pipelines.tracking import RecorderProcess
 from pipelines.watching import watchers
-from ray_cluster import collect, layout
+from ray_cluster import collect, control, layout
 from ray_cluster.sidecars import SidecarThreads
+
+_LOOK_EVERY_S = 0.5
 
 HELP = """Train one run in this process, without Ray.
 
@@ -116,15 +120,44 @@ def _train(trial: rundir.TrialDir) -> None:
     rundir.write_status(trial, "running")
     last: Any = None
     try:
-        for event in load_trial(trial).iter_train():
-            last = event
-        rundir.write_status(trial, getattr(last, "status", "failed"))
+        with _stop_on_request(trial) as stop:
+            for event in load_trial(trial).iter_train(stop=stop):
+                last = event
+        _write_ending(trial, last)
     except KeyboardInterrupt:  # it has saved by now
         rundir.write_status(trial, "preempted")
         raise
     except (Exception, SystemExit) as error:  # `exit(1)` in the user's code is a failure, too
         rundir.write_status(trial, "failed", error=f"{type(error).__name__}: {error}")
         traceback.print_exc()
+
+
+def _write_ending(trial: rundir.TrialDir, last: Any) -> None:
+    """Writes how training ended, and why where it did not make all its steps."""
+    status, reason = getattr(last, "status", "failed"), getattr(last, "reason", "")
+    asked = control.stop_reason(trial.run() or trial.path, trial.name)
+    if status == "preempted" and asked:
+        status, reason = "stopped", asked
+    fields: dict[str, Any] = {"reason": reason} if reason else {}
+    rundir.write_status(trial, status, **fields)
+
+
+@contextlib.contextmanager
+def _stop_on_request(trial: rundir.TrialDir) -> Iterator[threading.Event]:
+    """Yields an event that is set when somebody says `kdr stop`."""
+    run_dir, stop, is_over = trial.run() or trial.path, threading.Event(), threading.Event()
+
+    def watch() -> None:
+        while not is_over.wait(_LOOK_EVERY_S):
+            if control.is_stop_requested(run_dir) or control.stop_reason(run_dir, trial.name):
+                stop.set()
+                return
+
+    threading.Thread(target=watch, name="control", daemon=True).start()
+    try:
+        yield stop
+    finally:
+        is_over.set()
 
 
 def main(argv: Sequence[str] | None = None) -> int:

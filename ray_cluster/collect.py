@@ -47,6 +47,7 @@ def _as_row(row: TrialResult) -> dict[str, Any]:
         "status": row.status,
         "step": row.step,
         "error": row.error,
+        "reason": row.reason,
         **{f"cfg.{path}": value for path, value in row.overrides},
         **row.values,
     }
@@ -67,6 +68,7 @@ def _read_trial(folder: rundir.TrialDir, trial: PlannedTrial) -> TrialResult:
         status=status["status"],
         step=step,
         error=status.get("error"),
+        reason=status.get("reason"),
         values=values,
         num_evaluations=len(done),
         failed_evaluations=tuple((name, at, str(record.get("error"))) for name, at, record in failed),

@@ -1,4 +1,7 @@
-"""Asking a running sweep to stop, from any process: `RUN/control.json`, which every supervisor reads."""
+"""Asking a running sweep, or one of its trials, to stop, from any process: `RUN/control.json`, read by every worker.
+
+Requests are folded into the one file: a request for a trial is kept beside one for another.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,14 @@ FILE = "control.json"
 
 
 def request_stop(run_dir: str | os.PathLike[str], *, reason: str) -> None:
-    """Asks all trials of a run to save and end."""
-    rundir.write_json(_path(run_dir), {"stop": True, "reason": reason})
+    """Asks all trials of a run to save and end; the run goes on when it is started again."""
+    rundir.write_json(_path(run_dir), {**_read(run_dir), "stop": True, "reason": reason})
+
+
+def request_trial_stop(run_dir: str | os.PathLike[str], trial: str, *, reason: str) -> None:
+    """Asks one trial to save and end for good; one that waits is not begun."""
+    requests = _read(run_dir)
+    rundir.write_json(_path(run_dir), {**requests, "trials": {**requests.get("trials", {}), trial: reason}})
 
 
 def clear(run_dir: str | os.PathLike[str]) -> None:
@@ -23,6 +32,14 @@ def clear(run_dir: str | os.PathLike[str]) -> None:
 def is_stop_requested(run_dir: str | os.PathLike[str]) -> bool:
     """Returns whether the run was asked to stop."""
     return bool(_read(run_dir).get("stop"))
+
+
+def stop_reason(run_dir: str | os.PathLike[str], trial: str | None = None) -> str | None:
+    """Returns why the run, or this one trial, was asked to stop; None if it was not."""
+    requests = _read(run_dir)
+    if trial is not None:
+        return requests.get("trials", {}).get(trial)
+    return str(requests.get("reason") or "asked to stop") if requests.get("stop") else None
 
 
 def _read(run_dir: str | os.PathLike[str]) -> dict[str, Any]:

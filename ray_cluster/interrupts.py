@@ -1,4 +1,4 @@
-"""Why a sweep ends early: Ctrl-C or SIGTERM (once stops gracefully, twice stops now), or nothing can run."""
+"""Why a sweep ends early: Ctrl-C or SIGTERM (once is graceful, twice stops now), `kdr stop`, or nothing can run."""
 
 from __future__ import annotations
 
@@ -25,10 +25,13 @@ class Interrupts:
         self._old_handlers: dict[signal.Signals, Any] = {}
         self.received: signal.Signals | None = None
         self.gave_up_over: str | None = None
+        self._was_asked = False
 
     def is_requested(self) -> bool:
         """Returns whether the sweep shall end early."""
-        return self.received is not None or self.gave_up_over is not None
+        if self.received is None and self.gave_up_over is None and not self._was_asked:
+            self._was_asked = control.is_stop_requested(self._run)
+        return self.received is not None or self.gave_up_over is not None or self._was_asked
 
     def give_up(self, error: str) -> None:
         """Ends the sweep early because nothing can run, for this reason."""
@@ -47,7 +50,7 @@ class Interrupts:
 
         Raises:
           KeyboardInterrupt: After Ctrl-C (the command line exits with 130).
-          SystemExit: After SIGTERM, with 143.
+          SystemExit: After SIGTERM or `kdr stop`, with 143.
           RunFailed: If nothing could run.
         """
         if self.received == signal.SIGINT:
@@ -56,6 +59,8 @@ class Interrupts:
             raise SystemExit(128 + signal.SIGTERM)
         if self.gave_up_over is not None:
             raise RunFailed(f"the sweep was stopped, its workers can't start: {self.gave_up_over}")
+        if self._was_asked:
+            raise SystemExit(128 + signal.SIGTERM)
 
     def __enter__(self) -> Interrupts:
         self.install()

@@ -24,6 +24,7 @@ class TrialResult:
       status: As in `status.json`.
       step: Last step that a metric was logged for, 0 before that.
       error: Text of the exception that ended it, if any.
+      reason: Why it ended without all its steps, where that is no failure: it diverged, or was stopped.
       values: Last value of every metric: `train/losses/total`, and `<evaluator>/metrics/accuracy` at the evaluator's
         last step.
       num_evaluations: Finished evaluations.
@@ -36,6 +37,7 @@ class TrialResult:
     overrides: tuple[tuple[str, Any], ...] = ()
     step: int = 0
     error: str | None = None
+    reason: str | None = None
     values: Mapping[str, float] = field(default_factory=dict)
     num_evaluations: int = 0
     failed_evaluations: tuple[tuple[str, int, str], ...] = ()

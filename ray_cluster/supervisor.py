@@ -155,8 +155,11 @@ class Supervisor(tune.Trainable):
             self._after_exception({"error": describe(cause), "is_setup": True})
 
     def _follow_child(self) -> None:
-        if control.is_stop_requested(self._settings.process.run_dir):
-            self._ask_to_stop()
+        run_dir = self._settings.process.run_dir
+        if control.is_stop_requested(run_dir):
+            self._ask_to_stop("untouched")
+        elif control.stop_reason(run_dir, self._trial.name):
+            self._ask_to_stop("stopped")
         elif not self._is_started:
             self._start_when_warm()
         if self._is_started and not self._ending:
@@ -171,10 +174,14 @@ class Supervisor(tune.Trainable):
             ray.get(self._child.start.remote(str(self._trial.path)))
             self._is_started = self._has_news = True
 
-    def _ask_to_stop(self) -> None:
+    def _ask_to_stop(self, if_not_begun: str) -> None:
+        """Lets the trial save and end.
+
+        Args:
+          if_not_begun: Its status if nothing of it has run here; `untouched` leaves what stands.
+        """
         if not self._is_started:
-            # Nothing of this trial has run here; its status stays what it was.
-            self._ending = {"done": True, "status": "untouched"}
+            self._ending = {"done": True, "status": if_not_begun, "reason": self._reason()}
         elif not self._is_stopping:
             self._child.stop.remote()
             self._is_stopping = True
@@ -187,8 +194,16 @@ class Supervisor(tune.Trainable):
                 self._values.update({f"{record['split']}/{name}": value for name, value in record["values"].items()})
             case "done":
                 self._ending = {"done": True, **{key: value for key, value in record.items() if key != "kind"}}
+                reason = self._reason()
+                if reason and record["status"] == "preempted":
+                    # Somebody wanted the end of this one trial: it is its result, and it is not gone on with.
+                    self._ending.update(status="stopped", reason=reason)
             case "raised":
                 self._after_exception(record)
+
+    def _reason(self) -> str | None:
+        """Returns why somebody wanted the end of this one trial, None if nobody did."""
+        return control.stop_reason(self._settings.process.run_dir, self._trial.name)
 
     def _after_exception(self, record: Record) -> None:
         text = record["error"]

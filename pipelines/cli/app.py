@@ -13,6 +13,12 @@ COMMANDS = {
     "sweep": ("pipelines.sweep:command", "Train and evaluate every trial of a sweep on Ray."),
     "train": ("pipelines.train:command", "Train one run in this process, without Ray."),
     "eval": ("pipelines.evaluate:command", "Evaluate checkpoints of a run that exists."),
+    "status": ("pipelines.runs.status:command", "Show how a run stands, from any terminal."),
+    "best": ("pipelines.runs.best:command", "Print the best trial of a run and its train command."),
+    "logs": ("pipelines.runs.logs:command", "Print what a trial printed."),
+    "stop": ("pipelines.runs.stop:command", "Ask a run, or one trial, to save and end."),
+    "ls": ("pipelines.runs.listing:command", "List the runs in a folder."),
+    "rm": ("pipelines.runs.remove:command", "Remove a run."),
     "config": ("pipelines.cli.config:config", "Show, compare, check or list a config, without running it."),
     "record": ("pipelines.record:command", "Bring the MLflow records of a run up to date."),
 }

@@ -3,6 +3,17 @@
 from pipelines.report.final import print_results
 from pipelines.report.live import LiveReport
 from pipelines.report.ranking import Ranking, choose_ranking
-from pipelines.report.tables import count, make_console, make_table, number
+from pipelines.report.tables import count, make_console, make_table, number, trial_columns, trial_row
 
-__all__ = ["LiveReport", "Ranking", "choose_ranking", "count", "make_console", "make_table", "number", "print_results"]
+__all__ = [
+    "LiveReport",
+    "Ranking",
+    "choose_ranking",
+    "count",
+    "make_console",
+    "make_table",
+    "number",
+    "print_results",
+    "trial_columns",
+    "trial_row",
+]

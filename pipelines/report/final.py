@@ -54,7 +54,8 @@ def _evaluated_losses(results: Results, evaluators: tuple[str, ...]) -> list[str
 
 def _faults(results: Results) -> list[str]:
     """Returns a line for everything that did not succeed."""
-    lines = [f"{row.name} {row.status}: {row.error}" for row in results.rows if row.error]
+    told = [(row, row.error or row.reason) for row in results.rows if row.error or row.reason]
+    lines = [f"{row.name} {row.status}: {text}" for row, text in told]
     for row in results.rows:
         lines += [f"{row.name}: {name} failed at step {step}: {error}" for name, step, error in row.failed_evaluations]
     lines += [f"{trial}: {name} was not evaluated at step {step}" for trial, name, step in results.pending_evaluations]

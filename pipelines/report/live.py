@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from kauldron_core import rundir
 from pipelines.follow import News
+from pipelines.report.progress import duration, remaining_s
 from pipelines.report.ranking import Ranking
 from pipelines.report.state import SweepState, TrialState
 from pipelines.report.tables import count, make_table, number, trial_columns, trial_row
@@ -26,18 +27,21 @@ class LiveReport:
         self.console = console
         self._evaluators: tuple[str, ...] = ()
         self._asked: Ranking | None = None
+        self._resources = ""
         self._state: SweepState | None = None
         self._live: Live | None = None
         self._began = time.monotonic()
         self._next_summary = 0.0
 
-    def expect(self, *, evaluators: tuple[str, ...], ranking: Ranking | None) -> None:
+    def expect(self, *, evaluators: tuple[str, ...], ranking: Ranking | None, resources: str = "") -> None:
         """Says what to show; before `start`.
 
         Args:
           evaluators: Names of the evaluators in the order of the config.
           ranking: The metric that the user asked for, if any.
+          resources: What one trial owns, in words.
         """
+        self._resources = f"; {resources} a trial" if resources else ""
         self._evaluators = evaluators
         self._asked = ranking
 
@@ -59,10 +63,13 @@ class LiveReport:
         """Shows what is new."""
         if self._state is None:
             return
-        before = {name: trial.status for name, trial in self._state.trials.items()}
+        before = {name: (trial.status, trial.last_error) for name, trial in self._state.trials.items()}
         changed = self._state.poll()
         for trial, news in changed:
-            self._tell(trial, news, was=before.get(trial.name, "queued"))
+            was, was_wrong = before.get(trial.name, ("queued", ""))
+            if trial.last_error not in ("", was_wrong):
+                self._say_of(trial, f"is tried again after: {trial.last_error}")
+            self._tell(trial, news, was=was)
         if self._live is not None:
             self._live.update(self._table(self._state))
         elif changed and time.monotonic() >= self._next_summary:
@@ -78,14 +85,20 @@ class LiveReport:
 
     def _tell(self, trial: TrialState, news: News, *, was: str) -> None:
         """Prints what must not be missed: failures always, the beginnings and ends of trials in a log."""
-        if trial.status != was and (self._live is None or trial.error):
-            detail = f": {trial.error}" if trial.error else ""
-            self.say(f"{self._elapsed()}  {trial.name}  {trial.status}{detail}")
+        if trial.status != was and (trial.error or trial.reason):
+            self._say_of(trial, f"{trial.status}: {trial.error or trial.reason}")
+        elif trial.status != was and self._live is None:
+            self.say(f"{self._elapsed()}  {trial.name}  {trial.status}")
         for name, step, record in news.evaluations:
             if record.get("status") == "failed":
                 self.say(f"{self._elapsed()}  {trial.name}  {name} failed at step {step}: {record.get('error')}")
             elif self._live is None:
                 self.say(f"{self._elapsed()}  {trial.name}  {name} at step {step}: {_values(record)}")
+
+    def _say_of(self, trial: TrialState, what: str) -> None:
+        """Says what went wrong in a trial, with what tells it from the others."""
+        overrides = self._state.overrides(trial.name) if self._state is not None else ""
+        self.say(f"{self._elapsed()}  {trial.name}  {what}{f' ({overrides})' if overrides else ''}")
 
     def _elapsed(self) -> str:
         return f"{time.monotonic() - self._began:5.0f} s"
@@ -96,7 +109,9 @@ class LiveReport:
         best = state.ranked(ranking)[0] if ranking and state.trials else None
         value = best.values.get(ranking.metric) if best and ranking else None
         text = f"; best so far {best.name}, {ranking.metric} {number(value)}" if best and ranking and value else ""
-        return f"{self._elapsed()}  {count(len(state.trials), 'trial')}: {counts}{text}"
+        left_s = remaining_s(state)
+        left = f"; about {duration(left_s)} left" if left_s else ""
+        return f"{self._elapsed()}  {count(len(state.trials), 'trial')}: {counts}{text}{left}{self._resources}"
 
     def _table(self, state: SweepState) -> RenderableType:
         ranking = state.ranking(evaluators=self._evaluators, asked=self._asked)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from kauldron_core import rundir
@@ -19,17 +21,23 @@ class TrialState:
       name: Its name.
       status: As in its status file.
       error: Why it failed.
+      last_error: What went wrong before it was tried again.
+      reason: Why it ended without all its steps, where that is no failure.
       step: Last step with a metric.
       values: Last value of each metric.
       evaluations: Number of finished evaluations.
+      span: First and last `(step, time_ms)` of its newest attempt.
     """
 
     name: str
     status: str = "queued"
     error: str = ""
+    last_error: str = ""
+    reason: str = ""
     step: int = 0
     values: dict[str, float] = field(default_factory=dict)
     evaluations: int = 0
+    span: tuple[tuple[int, int], tuple[int, int]] | None = None
 
     def take(self, news: News) -> None:
         """Adds what is new."""
@@ -41,14 +49,19 @@ class TrialState:
         if news.status:
             self.status = str(news.status["status"])
             self.error = str(news.status.get("error") or "")
+            self.last_error = str(news.status.get("last_error") or "")
+            self.reason = str(news.status.get("reason") or "")
 
     def _take_event(self, event: dict[str, Any]) -> None:
         if event["kind"] == rundir.RESUMED_FROM:
             self.step = max(0, event["step"])
+            self.span = None
         split = event.get("split") or event.get("name")
         if not split or not isinstance(event.get("values"), dict):
             return
         self.step = max(self.step, event["step"])
+        now = (event["step"], event["time_ms"])
+        self.span = (self.span[0] if self.span else now, now)
         for name, value in event["values"].items():
             self.values[name if name.startswith(f"{split}/") else f"{split}/{name}"] = value
 
@@ -60,6 +73,23 @@ class SweepState:
         self.run = run
         self.trials: dict[str, TrialState] = {trial.name: TrialState(trial.name) for trial in run.trials()}
         self._follower = RunFollower(run)
+        self._num_steps: dict[str, int | None] = {}
+        self._overrides: dict[str, str] = {}
+
+    def overrides(self, trial: str) -> str:
+        """Returns what tells a trial from the others, in words; empty if nothing does."""
+        if trial not in self._overrides:
+            rows = self.run.sweep.get("trials") or ()
+            shown = {row["name"]: ", ".join(f"{path}={value}" for path, value in row["overrides"]) for row in rows}
+            # A search makes trials while it runs: one that is not listed yet is looked up again.
+            self._overrides.update(shown)
+        return self._overrides.get(trial, "")
+
+    def num_steps(self, trial: str) -> int | None:
+        """Returns how many steps a trial is to make, None if its config doesn't say it as a number."""
+        if trial not in self._num_steps:
+            self._num_steps[trial] = _read_num_steps(self.run.trial(trial).config_path)
+        return self._num_steps[trial]
 
     def poll(self) -> list[tuple[TrialState, News]]:
         """Reads what is new and returns the trials concerned."""
@@ -83,6 +113,14 @@ class SweepState:
     def ranked(self, ranking: Ranking | None) -> list[TrialState]:
         """Returns the trials, best first; those without a value come last, by name."""
         return sorted(self.trials.values(), key=lambda state: (*_badness(state, ranking), state.name))
+
+
+def _read_num_steps(config_path: Path) -> int | None:
+    try:
+        found = json.loads(config_path.read_text(encoding="utf-8")).get("num_train_steps")
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, int) else None
 
 
 def _badness(state: TrialState, ranking: Ranking | None) -> tuple[bool, float]:

@@ -83,6 +83,16 @@ def count(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
+def size(num_bytes: float) -> str:
+    """Returns `12 KB`, `3.4 MB`, `1.2 GB`."""
+    units = ["B", "KB", "MB", "GB", "TB"]
+    while num_bytes >= 1000 and len(units) > 1:
+        num_bytes /= 1000
+        del units[0]
+    unit = units[0]
+    return f"{num_bytes:.0f} {unit}" if num_bytes >= 100 or unit in ("B", "KB") else f"{num_bytes:.1f} {unit}"
+
+
 def make_console(stream: IO[str] | None = None) -> Console:
     """Returns a console on `stream` (standard output): colours on a terminal, plain wide lines elsewhere."""
     from rich.console import Console

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from kauldron_core import rundir
 from pipelines.follow import RunFollower
@@ -10,7 +11,7 @@ from pipelines.tracking.experiment import RUN_DIR, SweepRecord, close_abandoned
 from pipelines.tracking.names import as_params
 from pipelines.tracking.settings import read_overrides, sweep_settings
 from pipelines.tracking.store import Store
-from pipelines.tracking.trial import TrialRecord
+from pipelines.tracking.trial import MLFLOW_STATUS, TrialRecord
 from pipelines.tracking.writer import RunWriter
 
 
@@ -41,11 +42,15 @@ class Session:
             self._trial(trial).record()
 
     def finish(self, *, is_ok: bool | None) -> None:
-        """Closes the parent run, and as the driver those of trials that nobody works on any more."""
+        """Closes the parent run, and as the driver those of trials that nobody works on any more.
+
+        The parent is FINISHED when nothing is missing and no child run says FAILED, which a diverged trial's does.
+        """
         if not self._is_driver:
             return
         ended = [trial.finish() for trial in self._trials.values()]
-        outcome = {True: "FINISHED", False: "FAILED", None: "KILLED"}[is_ok]
+        has_failed = any(MLFLOW_STATUS[trial.status()] == "FAILED" for trial in self._run.trials())
+        outcome = {True: "FAILED" if has_failed else "FINISHED", False: "FAILED", None: "KILLED"}[is_ok]
         self._client.set_terminated(self._record.parent, outcome if all(ended) else "KILLED")
 
     def _open_parent(self) -> None:
@@ -66,10 +71,16 @@ class Session:
                 self._client,
                 self._record,
                 self._followers.follower(trial),
-                overrides=self._overrides.get(trial.name, {}),
+                overrides=self._overrides_of(trial.name),
                 warn=self._warn,
             )
         return self._trials[trial.name]
+
+    def _overrides_of(self, trial: str) -> Mapping[str, Any]:
+        """Returns what tells a trial from the others; a search adds trials while it runs."""
+        if trial not in self._overrides:
+            self._overrides = read_overrides(self._run)
+        return self._overrides.get(trial, {})
 
 
 def _once(warn: Callable[[str], None]) -> Callable[[str], None]:

@@ -157,7 +157,12 @@ class TrialRecord:
 
     def _status_tags(self) -> dict[str, str]:
         error = self._status.get("error")
-        return {STATUS: self._status["status"], **({"kdr.error": str(error)} if error else {})}
+        reason = self._status.get("reason")
+        return {
+            STATUS: self._status["status"],
+            **({"kdr.error": str(error)} if error else {}),
+            **({"kdr.reason": str(reason)} if reason else {}),
+        }
 
     def _write_status(self, writer: RunWriter, status: str) -> None:
         if status in ("SCHEDULED", "RUNNING"):

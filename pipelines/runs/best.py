@@ -1,0 +1,112 @@
+"""`kdr best RUN`: the best trial, its metrics, and the command that trains it again."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from kauldron_core import konfig, rundir
+from kauldron_core.errors import ConfigError, unknown_name
+from kauldron_core.konfig.places import find_place
+from pipelines.cli.run import DONE, run
+from pipelines.report import Ranking, make_console, make_table, number, trial_columns, trial_row
+from pipelines.report.state import SweepState, TrialState
+from pipelines.runs.finding import find_run
+from pipelines.runs.status import ranking_of
+
+EPILOG = """\b
+Examples:
+  kdr best demo
+  kdr best demo --metric=test/losses/total --mode=min --top=5
+"""
+
+
+@click.command("best", epilog=EPILOG, context_settings={"max_content_width": 120})
+@click.argument("path", metavar="RUN")
+@click.option("--metric", help="Metric that ranks the trials. Default: that of the run, else an evaluator's accuracy.")
+@click.option("--mode", type=click.Choice(["max", "min"]), help="Which end of the metric is the best.")
+@click.option("--top", type=click.IntRange(min=1), default=1, show_default=True, help="How many trials to show.")
+def command(path: str, metric: str | None, mode: str | None, top: int) -> int:
+    """Print the best trial of a run, its metrics and the command that trains it again.
+
+    Trials count by the last value of their metric; the run may still be at work.
+    """
+    run_dir = find_run(path)
+    state = SweepState(run_dir)
+    state.poll()
+    ranking = choose(run_dir, state, metric=metric, mode=mode)
+    ranked = [trial for trial in state.ranked(ranking) if trial.values.get(ranking.metric) is not None][:top]
+    console = make_console()
+    if top > 1:
+        rows = [trial_row(t.name, t.status, t.values, [ranking.metric], step=t.step, num_evaluations=t.evaluations)
+                for t in ranked]  # fmt: skip
+        console.print(make_table(trial_columns([ranking.metric]), rows, width=console.width))
+    for line in _lines(run_dir, ranked[0], ranking):
+        console.print(line, markup=False, soft_wrap=True)
+    return DONE
+
+
+def choose(run_dir: rundir.RunDir, state: SweepState, *, metric: str | None, mode: str | None) -> Ranking:
+    """Returns what ranks the trials of a run.
+
+    Raises:
+      ConfigError: If no trial has the metric.
+    """
+    standing = state.ranking(evaluators=(), asked=ranking_of(run_dir))
+    names = {name for trial in state.trials.values() for name in trial.values}
+    if metric is None and standing is None:
+        raise ConfigError(f"{run_dir.path}: no trial has a metric yet.")
+    chosen = metric or (standing.metric if standing else "")
+    if chosen not in names:
+        raise ConfigError(unknown_name("metric", chosen, sorted(names), at=str(run_dir.path)))
+    known = standing if standing is not None and standing.metric == chosen else None
+    guess = "min" if "/losses/" in chosen else "max"
+    return Ranking(chosen, "min" if (mode or (known.mode if known else guess)) == "min" else "max")
+
+
+def train_command(run_dir: rundir.RunDir, trial: rundir.TrialDir) -> str:
+    """Returns the `kdr train` command that trains a trial again: the sweep's own, its point instead of the axes."""
+    sweep = run_dir.sweep
+    words = konfig.read_command(_own_words(sweep.get("command") or ""), program="kdr train")
+    paths = next((dict(row["overrides"]) for row in sweep.get("trials") or () if row["name"] == trial.name), {})
+    config = konfig.load(trial.config_path)
+    parts = ["kdr", "train", words.config or str(trial.config_path)]
+    if words.config is not None:
+        parts += [f"--args.{name}={text}" for name, text in words.args.items()]
+        parts += [f"--cfg.{path}={text}" for path, text in words.cfg if path not in paths]
+        parts += [f"--cfg.{path}={_text(find_place(config, path).slot.current)}" for path in paths]
+    return shlex.join(parts)
+
+
+def _own_words(command: str) -> list[str]:
+    """Returns the words of a command from its config on."""
+    words = shlex.split(command)
+    start = next((at for at, word in enumerate(words) if word.partition(":")[0].endswith((".py", ".json"))), len(words))
+    return words[start:]
+
+
+def _text(value: Any) -> str:
+    """Returns a value as an override text that gives it back."""
+    return " ".join(konfig.pretty(value).split()) if isinstance(value, konfig.ConfigDict) else repr(value)
+
+
+def _lines(run_dir: rundir.RunDir, best: TrialState, ranking: Ranking) -> list[str]:
+    trial = run_dir.trial(best.name)
+    end = "largest" if ranking.mode == "max" else "smallest"
+    lines = [f"trial     {best.name} ({best.status} at step {best.step})"]
+    lines += [f"by        {ranking.metric} {number(best.values[ranking.metric])}, the {end}"]
+    lines += [f"          {name} {number(best.values[name])}" for name in sorted(best.values) if name != ranking.metric]
+    return [*lines, f"folder    {trial.path}", f"train     {train_command(run_dir, trial)}"]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs `kdr best` and returns its exit status."""
+    return run(command, argv, program="kdr best")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,56 @@
+"""`kdr ls [ROOT]`: the runs in a folder, one a line."""
+
+from __future__ import annotations
+
+import datetime
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from kauldron_core import rundir
+from kauldron_core.errors import ConfigError
+from pipelines.cli.run import DONE, run
+from pipelines.report import make_console, make_table
+from pipelines.runs.finding import ROOT, is_driven, list_runs
+
+EPILOG = """\b
+Examples:
+  kdr ls
+  kdr ls /shared/runs
+"""
+
+
+@click.command("ls", epilog=EPILOG, context_settings={"max_content_width": 120})
+@click.argument("root", metavar="[ROOT]", default=ROOT)
+def command(root: str) -> int:
+    """List the runs in a folder (runs/), the newest last, with how far they are."""
+    folder = Path(root).expanduser()
+    if not folder.is_dir():
+        raise ConfigError(f"{root}: there is no such folder. Example: kdr ls runs")
+    runs = list_runs(folder)
+    if not runs:
+        click.echo(f"no runs in {root}")
+        return DONE
+    console = make_console()
+    columns = [("run", "left"), ("made", "left"), ("driver", "left"), ("trials", "right"), ("statuses", "left")]
+    console.print(make_table(columns, [_row(one) for one in runs], width=console.width))
+    return DONE
+
+
+def _row(one: rundir.RunDir) -> list[str]:
+    counts = Counter(trial.status() for trial in one.trials())
+    statuses = ", ".join(f"{counts[status]} {status}" for status in rundir.STATUSES if status in counts)
+    made = datetime.datetime.fromtimestamp(one.trials_path.stat().st_ctime).strftime("%Y-%m-%d %H:%M")
+    return [one.name, made, "at work" if is_driven(one) else "-", str(counts.total()), statuses]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs `kdr ls` and returns its exit status."""
+    return run(command, argv, program="kdr ls")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,85 @@
+"""`kdr logs RUN TRIAL`: what a trial printed, also while it runs."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from kauldron_core import rundir
+from kauldron_core.errors import ConfigError
+from pipelines.cli.run import DONE, run
+from pipelines.runs.finding import find_run, find_trial, is_driven
+
+EPILOG = """\b
+Examples:
+  kdr logs demo 3
+  kdr logs demo 0003-learning_rate=0.01 --follow
+  kdr logs demo evaluator-eval-0-0
+"""
+
+_CHUNK = 1 << 16
+_TICK_S = 0.3
+
+
+@click.command("logs", epilog=EPILOG, context_settings={"max_content_width": 120})
+@click.argument("path", metavar="RUN")
+@click.argument("trial")
+@click.option("--follow", "-f", is_flag=True, help="Go on until the trial ends, or Ctrl-C.")
+def command(path: str, trial: str, follow: bool) -> int:
+    """Print what a trial wrote to standard output and error.
+
+    TRIAL is a trial's name, its number, or a part of its name; or the name of an evaluator's folder in RUN/logs.
+    """
+    run_dir = find_run(path)
+    evaluator = run_dir.path / "logs" / trial
+    if "/" not in trial and evaluator.is_dir():
+        tail, is_over = Tail(evaluator), lambda: not is_driven(run_dir)
+    else:
+        found = find_trial(run_dir, trial)
+        tail, is_over = Tail(found.logs), lambda: _has_ended(run_dir, found)
+        if not follow and not found.logs.is_dir():
+            raise ConfigError(f"{found.path}: has printed nothing yet; it is {found.status()}.")
+    tail.print_new()
+    while follow:
+        # Asked before the last look, so that nothing is missed.
+        follow = not is_over()
+        time.sleep(_TICK_S)
+        tail.print_new()
+    return DONE
+
+
+class Tail:
+    """Prints what is new in the log files of a folder: standard output to standard output, error to error."""
+
+    def __init__(self, folder: Path) -> None:
+        self._files = {folder / "stdout.log": sys.stdout, folder / "stderr.log": sys.stderr}
+        self._offsets = dict.fromkeys(self._files, 0)
+
+    def print_new(self) -> None:
+        """Prints what was written since the last call."""
+        for path, stream in self._files.items():
+            if not path.exists():
+                continue
+            with open(path, "rb") as file:
+                file.seek(self._offsets[path])
+                while data := file.read(_CHUNK):
+                    self._offsets[path] += len(data)
+                    stream.write(data.decode(errors="replace"))
+            stream.flush()
+
+
+def _has_ended(run_dir: rundir.RunDir, trial: rundir.TrialDir) -> bool:
+    return trial.status() in rundir.TERMINAL or not is_driven(run_dir)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs `kdr logs` and returns its exit status."""
+    return run(command, argv, program="kdr logs")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

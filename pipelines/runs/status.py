@@ -1,0 +1,130 @@
+"""`kdr status RUN`: how a run stands, from any terminal and at any time. Reads the run directory and nothing else."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from kauldron_core import rundir
+from pipelines.cli.run import DONE, run
+from pipelines.report import LiveReport, Ranking, make_console, make_table, trial_columns, trial_row
+from pipelines.report.progress import duration, remaining_s
+from pipelines.report.state import SweepState, TrialState
+from pipelines.runs.finding import driver_of, find_run, is_driven
+
+EPILOG = """\b
+Examples:
+  kdr status runs/demo
+  kdr status demo --follow
+  kdr status demo --json
+"""
+
+_LOSS = "train/losses/total"
+
+
+@click.command("status", epilog=EPILOG, context_settings={"max_content_width": 120})
+@click.argument("path", metavar="RUN")
+@click.option("--follow", is_flag=True, help="Go on showing it until its driver ends.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, for programs.")
+def command(path: str, follow: bool, as_json: bool) -> int:
+    """Show how a run stands: trials, best so far, errors, time left.
+
+    RUN is a run directory, or its name under runs/. Works beside a sweep, after it, and without Ray.
+    """
+    run_dir = find_run(path)
+    if follow and not as_json:
+        _follow(run_dir)
+    state = SweepState(run_dir)
+    state.poll()
+    if as_json:
+        click.echo(json.dumps(_as_json(run_dir, state), indent=2))
+    else:
+        _print(run_dir, state)
+    return DONE
+
+
+def ranking_of(run_dir: rundir.RunDir) -> Ranking | None:
+    """Returns the metric that the run's owner asked for."""
+    sweep = run_dir.sweep
+    return Ranking(sweep["metric"], sweep.get("mode") or "max") if sweep.get("metric") else None
+
+
+def _follow(run_dir: rundir.RunDir) -> None:
+    report = LiveReport(make_console())
+    report.expect(evaluators=(), ranking=ranking_of(run_dir))
+    report.start(run_dir)
+    try:
+        while is_driven(run_dir):
+            time.sleep(1.0)
+            report.poll()
+    finally:
+        report.close()
+
+
+def _print(run_dir: rundir.RunDir, state: SweepState) -> None:
+    console = make_console()
+    ranking = state.ranking(evaluators=(), asked=ranking_of(run_dir))
+    metrics = [ranking.metric, _LOSS] if ranking and ranking.metric != _LOSS else [_LOSS]
+    ranked = state.ranked(ranking)
+    rows = [
+        trial_row(row.name, row.status, row.values, metrics, step=row.step, num_evaluations=row.evaluations)
+        for row in ranked
+    ]
+    console.print(make_table(trial_columns(metrics), rows, width=console.width))
+    lines = [_fault(state, trial) for trial in ranked if trial.error or trial.reason]
+    lines += [f"run       {run_dir.path}", f"driver    {driver_of(run_dir)}", f"trials    {_counts(state)}"]
+    left_s = remaining_s(state) if is_driven(run_dir) else None
+    lines += [f"left      about {duration(left_s)}"] if left_s is not None else []
+    for line in lines:
+        console.print(line, markup=False, soft_wrap=True)
+
+
+def _counts(state: SweepState) -> str:
+    counts = ", ".join(f"{number} {status}" for status, number in state.counts().items())
+    planned = len(state.run.sweep.get("trials") or ())
+    missing = planned - len(state.trials)
+    return f"{counts or 'none yet'}{f', {missing} deleted or not begun' if missing > 0 else ''}"
+
+
+def _fault(state: SweepState, trial: TrialState) -> str:
+    overrides = state.overrides(trial.name) or "no overrides"
+    return f"{trial.name} ({overrides}) {trial.status}: {trial.error or trial.reason}"
+
+
+def _as_json(run_dir: rundir.RunDir, state: SweepState) -> dict[str, Any]:
+    ranking = state.ranking(evaluators=(), asked=ranking_of(run_dir))
+    ranked = state.ranked(ranking)
+    return {
+        "run": str(run_dir.path),
+        "is_driven": is_driven(run_dir),
+        "counts": state.counts(),
+        "metric": ranking.metric if ranking else None,
+        "mode": ranking.mode if ranking else None,
+        "remaining_s": remaining_s(state),
+        "trials": [
+            {
+                "name": trial.name,
+                "status": trial.status,
+                "step": trial.step,
+                "error": trial.error or None,
+                "reason": trial.reason or None,
+                "evaluations": trial.evaluations,
+                "values": trial.values,
+            }
+            for trial in ranked
+        ],
+    }
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs `kdr status` and returns its exit status."""
+    return run(command, argv, program="kdr status")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,160 @@
+"""Looking at runs and steering them: only the run directory is read."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kauldron_core import konfig, rundir
+from pipelines.cli import main
+from pipelines.configs import digits
+from ray_cluster import control
+
+COMMAND = "kdr sweep pipelines/configs/digits.py --cfg.num_train_steps=100 --sweep.model.hidden='[8, 16]'"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> rundir.RunDir:
+    """A run with a finished trial, a running one, one that diverged and one that failed."""
+    rates = {"0000-hidden=8": 8, "0001-hidden=16": 16, "0002-hidden=32": 32, "0003-hidden=64": 64}
+    rows = [{"name": name, "index": i, "overrides": [["model.hidden", n]]} for i, (name, n) in enumerate(rates.items())]
+    description = {"metric": "test/metrics/accuracy", "mode": "max", "command": COMMAND, "trials": rows}
+    run = rundir.RunDir.create(tmp_path / "demo", description)
+    config = digits.get_config()
+    config.num_train_steps = 100
+    for name, hidden in rates.items():
+        config.model.hidden = hidden
+        trial = run.trial(name).create(konfig.to_json(config))
+        with rundir.EventWriter(trial.events) as events:
+            events.append("metrics", 10, split="train", values={"losses/total": 2.0})
+            events.append("metrics", 50, split="train", values={"losses/total": 1.0 / hidden})
+        record = {"status": "done", "finished_ms": 1, "values": {"metrics/accuracy": 0.5 + hidden / 1000}}
+        rundir.write_eval_result(trial, "test", 50, record)
+    rundir.write_status(run.trial("0000-hidden=8"), "done")
+    rundir.write_status(run.trial("0001-hidden=16"), "running")
+    rundir.write_status(run.trial("0002-hidden=32"), "diverged", reason="loss xent is nan at step 50")
+    rundir.write_status(run.trial("0003-hidden=64"), "failed", error="OSError: no disk")
+    return run
+
+
+def test_status_says_how_each_trial_stands_and_why(run: rundir.RunDir, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["status", str(run.path)]) == 0
+    out = capsys.readouterr().out
+    assert "1 running, 1 diverged, 1 failed, 1 done" in out
+    assert "0002-hidden=32 (model.hidden=32) diverged: loss xent is nan at step 50" in out
+    assert "0003-hidden=64 (model.hidden=64) failed: OSError: no disk" in out
+    assert re.search(r"driver +none", out)
+    with run.lock():
+        assert main(["status", str(run.path)]) == 0
+    out = capsys.readouterr().out
+    assert "at work" in out
+    assert re.search(r"left +about", out)
+
+
+def test_status_for_programs(run: rundir.RunDir, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["status", str(run.path), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["counts"] == {"running": 1, "diverged": 1, "failed": 1, "done": 1}
+    assert found["metric"] == "test/metrics/accuracy"
+    assert found["trials"][0]["name"] == "0003-hidden=64"
+
+
+def test_watching_needs_neither_ray_nor_jax(run: rundir.RunDir) -> None:
+    code = f"""
+import sys
+from pipelines.cli import main
+for words in (["status"], ["best"], ["logs", "0"]):
+    main([words[0], {str(run.path)!r}, *words[1:]])
+main(["ls", {str(run.path.parent)!r}])
+sys.exit(sum(name in sys.modules for name in ("ray", "jax", "mlflow")))
+"""
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
+
+
+def test_best_prints_a_train_command_that_gives_the_same_config(
+    run: rundir.RunDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["best", str(run.path)]) == 0
+    out = capsys.readouterr().out
+    assert "trial     0003-hidden=64 (failed at step 50)" in out
+    assert "test/metrics/accuracy 0.5640, the largest" in out
+    words = shlex.split(re.findall(r"^train +(.*)$", out, re.MULTILINE)[0])
+    assert words[:2] == ["kdr", "train"]
+    assert main(["config", "show", *words[2:], "--format=json"]) == 0
+    shown = konfig.from_json(capsys.readouterr().out)
+    assert konfig.diff(shown, konfig.load(run.trial("0003-hidden=64").config_path)) == konfig.diff(shown, shown)
+
+
+def test_best_by_another_metric(run: rundir.RunDir, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["best", str(run.path), "--metric=train/losses/total", "--top=2"]) == 0
+    assert "train/losses/total 0.0156, the smallest" in capsys.readouterr().out
+    assert main(["best", str(run.path), "--metric=test/metrics/acuracy"]) == 2
+    assert "Did you mean 'test/metrics/accuracy'?" in capsys.readouterr().err
+
+
+def test_logs_are_found_by_number_and_by_a_part_of_the_name(
+    run: rundir.RunDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trial = run.trial("0001-hidden=16")
+    rundir.make_folder(trial.logs)
+    (trial.logs / "stdout.log").write_text("compiling\n")
+    (trial.logs / "stderr.log").write_text("careful\n")
+    for name in ("1", "0001", "hidden=16", trial.name):
+        assert main(["logs", str(run.path), name]) == 0
+        captured = capsys.readouterr()
+        assert (captured.out, captured.err) == ("compiling\n", "careful\n")
+    assert main(["logs", str(run.path), "hidden"]) == 2
+    assert "part of 4 trials" in capsys.readouterr().err
+    assert main(["logs", str(run.path), "0001-hiden=16"]) == 2
+    assert "Did you mean '0001-hidden=16'?" in capsys.readouterr().err
+
+
+def test_ls_lists_runs_with_their_statuses(run: rundir.RunDir, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ls", str(run.path.parent)]) == 0
+    assert re.search(r"demo .* 4 +1 running, 1 diverged, 1 failed, 1 done", capsys.readouterr().out)
+
+
+def test_stop_is_refused_without_a_driver_and_asks_one_that_works(
+    run: rundir.RunDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["stop", str(run.path)]) == 2
+    assert "no driver is at work" in capsys.readouterr().err
+    with run.lock():
+        assert main(["stop", str(run.path), "0"]) == 2
+        assert "has ended already, with status done" in capsys.readouterr().err
+        assert main(["stop", str(run.path), "1"]) == 0
+        assert not control.is_stop_requested(run)
+        assert "kdr stop" in str(control.stop_reason(run, "0001-hidden=16"))
+        assert main(["stop", str(run.path)]) == 0
+        assert control.is_stop_requested(run)
+        assert control.stop_reason(run, "0001-hidden=16")
+
+
+def test_rm_removes_what_is_its_own(
+    run: rundir.RunDir, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (run.trial("0000-hidden=8").path / "notes.txt").write_text("mine")
+    with run.lock():
+        assert main(["rm", str(run.path), "--yes"]) == 2
+    assert "a driver is at work" in capsys.readouterr().err
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    assert main(["rm", str(run.path)]) == 130
+    assert run.exists()
+    assert main(["rm", str(run.path), "--yes"]) == 0
+    assert "which kdr did not write" in capsys.readouterr().out
+    assert [path.name for path in run.path.rglob("*") if path.is_file()] == ["notes.txt"]
+    assert main(["status", str(run.path)]) == 2
+
+
+def test_an_unknown_run_names_the_closest(
+    run: rundir.RunDir, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["status", f"{run.path.parent}/dmo"]) == 2
+    assert f"Did you mean '{run.path.parent}/demo'?" in capsys.readouterr().err
