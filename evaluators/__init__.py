@@ -1,7 +1,11 @@
 """Jobs that turn checkpoints into metrics: watcher, ledger of what is due, checkpoint evaluator, evaluation jobs.
 
-Importing this loads no JAX; building the first experiment does.
+Beside them config entries of evaluation: decoders, SeqIO metrics, probes. Importing this loads no JAX; using one of
+those, or building the first experiment, does.
 """
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from evaluators.checkpoint_evaluator import CheckpointEvaluator
 from evaluators.jobs import evaluate_run
@@ -9,8 +13,17 @@ from evaluators.ledger import due
 from evaluators.trial import evaluator_fingerprint, standalone_strategies
 from evaluators.watcher import committed_steps, is_committed
 
+if TYPE_CHECKING:
+    from evaluators.decode import Beam, Greedy, Sample
+
+# Names of modules that import JAX, which the driver of a sweep does without.
+_LATE = {"Beam": "evaluators.decode", "Greedy": "evaluators.decode", "Sample": "evaluators.decode"}
+
 __all__ = [
+    "Beam",
     "CheckpointEvaluator",
+    "Greedy",
+    "Sample",
     "committed_steps",
     "due",
     "evaluate_run",
@@ -18,3 +31,9 @@ __all__ = [
     "is_committed",
     "standalone_strategies",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_LATE[name]), name)

@@ -1,0 +1,19 @@
+"""Decoding: greedy, sampling and beam search over any model that gives next-token logits, jitted and batched."""
+
+from evaluators.decode.beam import Beam
+from evaluators.decode.decoders import Decoded, Decoder, Greedy, Sample
+from evaluators.decode.program import DecodeProgram
+from evaluators.decode.steps import CachedModel
+from evaluators.decode.tables import decoded_rows, write_decoded
+
+__all__ = [
+    "Beam",
+    "CachedModel",
+    "DecodeProgram",
+    "Decoded",
+    "Decoder",
+    "Greedy",
+    "Sample",
+    "decoded_rows",
+    "write_decoded",
+]
