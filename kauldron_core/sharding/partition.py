@@ -32,6 +32,10 @@ class Leaf(NamedTuple):
     names: tuple[Any, ...] | None = None
 
 
+class IndivisibleError(ConfigError):
+    """A size does not divide by the axes that are to split it."""
+
+
 def leaves_of(tree: Any) -> tuple[list[Leaf], Any]:
     """Returns the arrays of `tree`, and its structure; both without the boxes that hold Flax metadata."""
     flat, _ = jax.tree_util.tree_flatten_with_path(tree, is_leaf=is_box)
@@ -67,7 +71,8 @@ def placed(dims: Dims, leaf: Leaf, mesh: AnyMesh, *, at: str) -> NamedSharding:
     """Returns the sharding of one array.
 
     Raises:
-      ConfigError: If an axis is unknown or used twice, or the array has too few dimensions or sizes that don't divide.
+      ConfigError: If an axis is unknown or used twice, or the array has too few dimensions.
+      IndivisibleError: If a size does not divide.
     """
     shape = tuple(leaf.spec.shape)
     where = f"{at}: {leaf.path or 'the array'} of shape {shape}"
@@ -80,7 +85,7 @@ def placed(dims: Dims, leaf: Leaf, mesh: AnyMesh, *, at: str) -> NamedSharding:
             raise ConfigError(f"{where}: axis {axis!r} is used twice in {dims}.")
     for size, dim in zip(shape, dims, strict=False):
         if size % (parts := num_parts(dim, mesh)):
-            raise ConfigError(f"{where}: {size} does not divide by {parts}, the size of axis {dim!r}.")
+            raise IndivisibleError(f"{where}: {size} does not divide by {parts}, the size of axis {dim!r}.")
     # Without what says nothing: programs are cached by the exact spec.
     dims = dims[: len(shape)]
     while dims and not dims[-1]:

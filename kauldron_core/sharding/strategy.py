@@ -13,6 +13,7 @@ from jax.sharding import Mesh
 from kauldron_core.sharding import placing
 from kauldron_core.sharding.mesh import MeshSpec, built, in_mesh
 from kauldron_core.sharding.opt_state import follow_params
+from kauldron_core.sharding.partition import IndivisibleError
 from kauldron_core.sharding.rules import FIRST_DIM, REPLICATED
 from kauldron_core.sharding.trees import ShardingTree, complete, replicated, with_sharding_constraint
 
@@ -92,22 +93,33 @@ class ShardingStrategy:
         """Returns the shapes with their shardings in them, as a checkpoint is restored into. See `state_shardings`."""
         return with_sharding_constraint(spec, self.state_shardings(spec, variables=variables))
 
-    def batch_shardings(self, spec: Any) -> Any:
-        """Returns a sharding for each array of the global batch `spec`."""
-        return self._whole("batch", spec, self.device_mesh)
+    def batch_shardings(self, spec: Any, *, uneven_ok: bool = False) -> Any:
+        """Returns a sharding for each array of the global batch `spec`.
+
+        Args:
+          spec: Shapes of the batch.
+          uneven_ok: Whether a batch that does not divide is put whole on each device; otherwise it is an error.
+        """
+        try:
+            return self._whole("batch", spec, self.device_mesh)
+        except IndivisibleError:
+            if not uneven_ok:
+                raise
+            return replicated(spec, self.device_mesh)
 
     def aux_shardings(self, spec: Any) -> Any:
         """Returns a sharding for each array that a step returns besides the state."""
         return self._whole("aux", spec, self.device_mesh)
 
-    def put_batch(self, batch: _T) -> _T:
+    def put_batch(self, batch: _T, *, uneven_ok: bool = False) -> _T:
         """Returns a batch on the devices.
 
         Args:
           batch: The batch as a pipeline yields it: with several processes, the part of this one.
+          uneven_ok: See `batch_shardings`; for the last batch of an evaluation.
         """
         spec = placing.global_spec(batch)
-        return placing.from_processes(batch, spec, self.batch_shardings(spec))
+        return placing.from_processes(batch, spec, self.batch_shardings(spec, uneven_ok=uneven_ok))
 
     def fitting(self, devices: Sequence[Any] | None = None) -> ShardingStrategy:
         """Returns this strategy, with another mesh where the devices there are (or `devices`) are too few or many."""
