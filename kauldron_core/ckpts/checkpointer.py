@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import logging
 import os
 import time
-import uuid
-from typing import Any, TypeVar
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Literal, TypeVar
 
 import jax
 from etils import epath
+from jax.experimental import multihost_utils
 
-from kauldron_core.ckpts import layout, mismatch, reader
-from kauldron_core.ckpts.background import BackgroundSaver
-from kauldron_core.errors import ConfigError
-from kauldron_core.rundir import check_path
+from kauldron_core import rundir
+from kauldron_core.ckpts import layout, mismatch, reader, retention
+from kauldron_core.ckpts.background import BackgroundSaver, SaveFailed
+from kauldron_core.ckpts.ownership import OwnedFolder
+from kauldron_core.ckpts.scores import METRICS, Measured, Scores
+from kauldron_core.errors import ConfigError, listing, unknown_name
 
 _T = TypeVar("_T")
 _logger = logging.getLogger(__name__)
-_OWNER_FILE = ".owner"
-_REMOVED = ".removed"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -29,28 +31,55 @@ class Checkpointer:
     """Saves to `workdir/checkpoints/ckpt_N` with Orbax.
 
     Attributes:
-      save_interval_steps: A checkpoint is saved at its multiples, and at the end.
-      max_to_keep: How many are kept, the latest always among them; None keeps all. Only checkpoints that were
-        written for this folder are ever removed.
+      save_interval_steps: A checkpoint is saved at its multiples, and at the end. None saves by the clock only.
+      save_interval_s: Also when so many seconds have passed since the last save began, at the end of the running call.
+      max_to_keep: How many of the newest are kept; None keeps all. The latest is always kept. Only checkpoints that
+        were written for this folder are ever removed, and none that a live evaluator still waits for.
+      keep_every_n_steps: Multiples of it are kept too.
+      best_metric: `<evaluator>/<kind>/<name>`, such as `test/losses/total`, measured inside training at the
+        checkpoint's step (`train/...` are the training metrics) or by a stand-alone evaluator.
+      mode: Whether `max` or `min` of it is best.
+      keep_best: How many of the best are kept too; 1 where there is a metric. Those without a finite value are never
+        among them.
       workdir: The folder of the experiment; the trainer's where unset.
     """
 
-    save_interval_steps: int = 1_000
+    save_interval_steps: int | None = 1_000
+    save_interval_s: float | None = None
     max_to_keep: int | None = None
+    keep_every_n_steps: int | None = None
+    best_metric: str | None = None
+    mode: Literal["max", "min"] = "max"
+    keep_best: int | None = None
     workdir: str | os.PathLike[str] | None = None
 
     def __post_init__(self):
-        if self.save_interval_steps < 1:
-            raise ConfigError(f"save_interval_steps: must be at least 1, not {self.save_interval_steps}.")
-        if self.max_to_keep is not None and self.max_to_keep < 1:
-            raise ConfigError(f"max_to_keep: must be at least 1 (or None to keep all), not {self.max_to_keep}.")
+        for name in ("save_interval_steps", "max_to_keep", "keep_every_n_steps", "keep_best"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"{name}: must be at least 1 (or None), not {value}.")
+        if self.save_interval_s is not None and not self.save_interval_s > 0:
+            raise ConfigError(f"save_interval_s: must be above 0 (or None), not {self.save_interval_s}.")
+        if self.mode not in ("max", "min"):
+            raise ConfigError(unknown_name("mode", self.mode, ("max", "min"), at="mode"))
+        if self.best_metric is not None and self.best_metric.count("/") < 1:
+            raise ConfigError(
+                f"best_metric: {self.best_metric!r} names no evaluator. The form is 'test/losses/total', or "
+                "'train/losses/total' for a training metric."
+            )
+        if self.max_to_keep is None and self.keep_every_n_steps is not None:
+            raise ConfigError("keep_every_n_steps: has no effect while max_to_keep is None, which keeps all.")
+        if self.keep_best is not None and (self.max_to_keep is None or self.best_metric is None):
+            raise ConfigError("keep_best: needs best_metric, and max_to_keep (1 keeps the latest beside the best).")
+        if self.keep_best is None and self.best_metric is not None:
+            object.__setattr__(self, "keep_best", 1)
 
     @property
     def directory(self) -> epath.Path:
         """The folder that holds the checkpoints."""
         if self.workdir is None:
             raise ConfigError("checkpointer.workdir: unset. Give it, or put the checkpointer into a Trainer.")
-        check_path(self.workdir, at="checkpointer.workdir")
+        rundir.check_path(self.workdir, at="checkpointer.workdir")
         return epath.Path(self.workdir).absolute() / "checkpoints"
 
     @property
@@ -64,8 +93,31 @@ class Checkpointer:
         return layout.latest_step(self.directory)
 
     def should_save(self, step: int) -> bool:
-        """Returns whether a checkpoint is due at `step`."""
-        return step > 0 and step % self.save_interval_steps == 0
+        """Returns whether the step's number makes a checkpoint due, whatever the time."""
+        return self.save_interval_steps is not None and step > 0 and step % self.save_interval_steps == 0
+
+    def is_due(self, step: int) -> bool:
+        """Returns whether a checkpoint is due at `step`, which has just been made: by its number, or by the time.
+
+        To be asked where a checkpoint may be made: at the end of a call that makes steps. Where a call ends must not
+        depend on it, for a resumed run could not repeat that.
+        """
+        return self.should_save(step) or (step > 0 and self._is_clock_due())
+
+    def observe(self, step: int, name: str, values: Mapping[str, float]) -> None:
+        """Takes what was measured at `step`, to be saved along with it and to tell which checkpoint is best.
+
+        Args:
+          step: The step.
+          name: The evaluator that measured, or `train`.
+          values: Such as `{'losses/total': 0.1}`.
+
+        Raises:
+          ConfigError: If `best_metric` is one of this evaluator's, and it does not make it.
+        """
+        self._measured.add(step, name, values)
+        if self._scores is not None and self._scores.evaluator == name:
+            self._scores.check(values)
 
     def save(self, state: Any, data_state: Any = None, *, step: int) -> None:
         """Starts a save and returns once `state` may be changed; the files are written in the background.
@@ -89,11 +141,16 @@ class Checkpointer:
         metadata = {
             "format": 1,
             "step": step,
-            "owner": self._owner,
             "saved_at": time.time(),
+            METRICS: self._measured.at(step),
             "state": mismatch.describe(state),
         }
+        with self._naming_step(step):
+            if jax.process_index() == 0:  # It alone writes metadata, renames and removes.
+                self._folder.begin_save(step)
+                metadata["owner"] = self._folder.mark
         self._saver.start(layout.step_path(self.directory, step), state=state, data_state=data_state, metadata=metadata)
+        self._clock.restart()
 
     def finished(self) -> tuple[int, ...]:
         """Returns the steps that were committed since the last call, and removes checkpoints that are too many.
@@ -137,47 +194,95 @@ class Checkpointer:
             return template
         return self.load(template, step=step).state
 
-    def load(self, template: Any, *, step: int = -1) -> reader.Checkpoint:
+    def load(self, template: Any, *, step: int = -1, only: Collection[str] | None = None) -> reader.Checkpoint:
         """Returns the checkpoint at `step` with its data state, by default the newest that can be read.
 
-        Raises:
-          FileNotFoundError: If there is none.
+        See `reader.load`; `only=('step', 'params', 'collections')` reads no optimizer.
         """
-        return reader.load(self.directory, template, step=step)
+        return reader.load(self.directory, template, step=step, only=only)
 
     def set_aside(self, step: int) -> None:
-        """Renames a damaged checkpoint, so that its step can be saved again. Nothing is removed."""
-        if jax.process_index() > 0:
-            return
-        path = layout.step_path(self.directory, step)
-        target = path.with_name(f"{path.name}.damaged-{uuid.uuid4().hex[:8]}")
-        path.rename(target)
-        _logger.warning("%s: set aside as %s.", path, target.name)
+        """Renames a damaged checkpoint to `ckpt_N.damaged-1`, so that its step can be saved again. Removes nothing."""
+        if jax.process_index() == 0:
+            self._folder.set_aside(step)
+
+    def reasons_to_keep(self) -> dict[int, list[str]]:
+        """Returns why each committed checkpoint stays, by step; those with an empty list go with the next save.
+
+        Raises:
+          ConfigError: If no evaluation makes `best_metric`.
+        """
+        steps = self.all_steps
+        reasons = retention.reasons_to_keep(
+            steps,
+            max_to_keep=self.max_to_keep,
+            keep_every_n_steps=self.keep_every_n_steps,
+            scores=self.scores(),
+            keep_best=self.keep_best or 0,
+            mode=self.mode,
+        )
+        candidates = [step for step in steps if not reasons[step]]
+        for step in candidates:
+            if not self._folder.owns(step):
+                reasons[step].append("not written here")
+        for step, evaluator in rundir.awaited_steps(self.directory.parent, candidates).items():
+            reasons[step].append(f"waits for evaluator {evaluator!r}")
+        return reasons
+
+    def scores(self) -> dict[int, float]:
+        """Returns `best_metric` by checkpoint, as far as it is known; nothing where no metric is set."""
+        return {} if self._scores is None else self._scores.of(self.all_steps)
 
     def _rotate(self) -> None:
         if self.max_to_keep is None or jax.process_index() > 0:
             return
-        for step in self.all_steps[: -self.max_to_keep]:
+        removed = self._folder.remove([step for step, reasons in self.reasons_to_keep().items() if not reasons])
+        if removed:
+            _logger.info("%s: removed the checkpoints at %s.", self.directory, listing(map(str, removed)))
+
+    @contextlib.contextmanager
+    def _naming_step(self, step: int) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
             path = layout.step_path(self.directory, step)
-            if layout.read_metadata(path).get("owner") == self._owner:
-                # Renamed first: half a folder must never look like a checkpoint.
-                path.rename(path.with_name(path.name + _REMOVED))
-        for path in self.directory.glob(f"*{_REMOVED}"):
-            path.rmtree()
+            raise SaveFailed(f"{path}: the checkpoint could not be saved: {reader.cause_of(error)}") from error
+
+    def _is_clock_due(self) -> bool:
+        if self.save_interval_s is None:
+            return False
+        is_due = time.monotonic() - self._clock.started_at >= self.save_interval_s
+        if jax.process_count() > 1:
+            # One clock for all, so that all save.
+            is_due = bool(multihost_utils.broadcast_one_to_all(is_due))
+        return is_due
 
     @functools.cached_property
     def _saver(self) -> BackgroundSaver:
         return BackgroundSaver()
 
     @functools.cached_property
-    def _owner(self) -> str:
-        """The mark of what was written for this folder; a checkpoint copied into it carries another."""
-        path = self.directory / _OWNER_FILE
-        if jax.process_index() > 0:
-            return ""  # Only the first process writes metadata and removes checkpoints.
-        if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            draft = path.with_name(f"{path.name}-{uuid.uuid4().hex}")
-            draft.write_text(uuid.uuid4().hex)
-            draft.rename(path)
-        return path.read_text().strip()
+    def _folder(self) -> OwnedFolder:
+        return OwnedFolder(self.directory)
+
+    @functools.cached_property
+    def _clock(self) -> _Clock:
+        return _Clock()
+
+    @functools.cached_property
+    def _measured(self) -> Measured:
+        return Measured()
+
+    @functools.cached_property
+    def _scores(self) -> Scores | None:
+        return None if self.best_metric is None else Scores(self.best_metric, directory=self.directory)
+
+
+class _Clock:
+    """When the last save began, or the first look at the clock was."""
+
+    def __init__(self):
+        self.restart()
+
+    def restart(self) -> None:
+        self.started_at = time.monotonic()

@@ -40,7 +40,10 @@ def latest_step(directory: str | os.PathLike[str]) -> int | None:
 def is_committed(path: str | os.PathLike[str]) -> bool:
     """Returns whether the save of this checkpoint came to its end. It may have been damaged since."""
     path = epath.Path(path)
-    return _NAME.fullmatch(path.name) is not None and (path / _COMMIT_FILE).exists()
+    try:
+        return _NAME.fullmatch(path.name) is not None and (path / _COMMIT_FILE).exists()
+    except PermissionError:
+        return True  # Something is there; who reads it says why it can't be read, and takes no older one silently.
 
 
 def missing_parts(path: str | os.PathLike[str]) -> list[str]:

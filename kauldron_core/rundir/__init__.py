@@ -13,6 +13,15 @@ from kauldron_core.rundir.layout import FORMAT, RunDir, TrialDir
 from kauldron_core.rundir.leases import Holder, Lease, read_holder
 from kauldron_core.rundir.lock import RunLock
 from kauldron_core.rundir.names import check_name, check_path, from_pointer, to_pointer
+from kauldron_core.rundir.pending import (
+    DEFAULT_MAX_PENDING,
+    Pending,
+    awaited_steps,
+    read_pending,
+    watch_path,
+    work_path,
+    write_pending,
+)
 from kauldron_core.rundir.probe import check_probe, write_probe
 from kauldron_core.rundir.results import (
     Record,
@@ -26,6 +35,7 @@ from kauldron_core.rundir.status import STATUSES, TERMINAL, read_status, write_s
 from kauldron_core.rundir.tables import read_table, write_table
 
 __all__ = [
+    "DEFAULT_MAX_PENDING",
     "FORMAT",
     "RESUMED_FROM",
     "STATUSES",
@@ -35,10 +45,12 @@ __all__ = [
     "EventWriter",
     "Holder",
     "Lease",
+    "Pending",
     "Record",
     "RunDir",
     "RunLock",
     "TrialDir",
+    "awaited_steps",
     "check_name",
     "check_path",
     "check_probe",
@@ -52,14 +64,18 @@ __all__ = [
     "read_events",
     "read_holder",
     "read_json",
+    "read_pending",
     "read_status",
     "read_table",
     "remove_temporaries",
     "result_path",
     "to_pointer",
+    "watch_path",
+    "work_path",
     "write_atomic",
     "write_eval_result",
     "write_json",
+    "write_pending",
     "write_probe",
     "write_status",
     "write_table",

@@ -223,9 +223,10 @@ def test_what_was_half_removed_goes_with_the_next_save(tmp_path: pathlib.Path) -
     checkpointer = _checkpointer(tmp_path, max_to_keep=1)
     _save(checkpointer, 1, 2)
     folder = tmp_path / "checkpoints"
-    shutil.copytree(folder / "ckpt_2", folder / "ckpt_1.removed")
+    shutil.copytree(folder / "ckpt_2", folder / f"ckpt_1.removed-{(folder / '.owner').read_text()}")
+    shutil.copytree(folder / "ckpt_2", folder / "ckpt_1.removed-by-hand")
     _save(checkpointer, 3)
-    assert sorted(path.name for path in folder.glob("ckpt_*")) == ["ckpt_3"]
+    assert sorted(path.name for path in folder.glob("ckpt_*")) == ["ckpt_1.removed-by-hand", "ckpt_3"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,88 @@
+"""What a trainer may rename and remove in its folder of checkpoints: what it wrote there, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import logging
+import uuid
+
+from etils import epath
+
+from kauldron_core.ckpts import layout
+
+_logger = logging.getLogger(__name__)
+
+_OWNER_FILE = ".owner"
+_SAVING_FILE = ".saving"
+_DRAFT = ".draft-"
+
+
+class OwnedFolder:
+    """A folder of checkpoints, as its only writer sees it.
+
+    Each checkpoint carries the mark of the folder that it was written for; one that was copied here carries another.
+    """
+
+    def __init__(self, directory: epath.Path):
+        self.directory = directory
+
+    @property
+    def mark(self) -> str:
+        """The mark of what is written for this folder; empty before the first save."""
+        try:
+            return (self.directory / _OWNER_FILE).read_text().strip()
+        except FileNotFoundError:
+            return ""
+
+    def owns(self, step: int) -> bool:
+        """Returns whether the checkpoint at `step` was written for this folder."""
+        owner = layout.read_metadata(layout.step_path(self.directory, step)).get("owner")
+        return bool(owner) and owner == self.mark
+
+    def remove(self, steps: list[int]) -> list[int]:
+        """Removes those of these checkpoints that were written here, and returns their steps."""
+        mark = self.mark
+        removed = [step for step in steps if self.owns(step)]
+        for step in removed:
+            path = layout.step_path(self.directory, step)
+            # Renamed first: half a folder must never look like a checkpoint.
+            path.rename(path.with_name(f"{path.name}.removed-{mark}"))
+        self._clear(f"ckpt_*.removed-{mark}")
+        return removed
+
+    def set_aside(self, step: int) -> epath.Path:
+        """Renames whatever has the name of the checkpoint at `step`, so that the step can be saved again."""
+        path = layout.step_path(self.directory, step)
+        number = 1
+        while (target := path.with_name(f"{path.name}.damaged-{number}")).exists():
+            number += 1
+        path.rename(target)
+        _logger.warning("%s: set aside as %s.", path, target.name)
+        return target
+
+    def begin_save(self, step: int) -> None:
+        """Makes room for the checkpoint at `step`: clears what a killed save left, sets aside what is in the way."""
+        if not self.mark:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            self._write(self.directory / _OWNER_FILE, uuid.uuid4().hex)
+        begun = self.directory / _SAVING_FILE
+        if begun.exists():
+            # A save that came to its end has renamed its temporary folder; one that is there was cut off.
+            self._clear(f"ckpt_{int(json.loads(begun.read_text()))}.orbax-checkpoint-tmp*")
+        path = layout.step_path(self.directory, step)
+        if path.exists() and not layout.is_committed(path):
+            self.set_aside(step)
+        self._write(begun, json.dumps(step))
+
+    def _clear(self, pattern: str) -> None:
+        for path in self.directory.glob(pattern):
+            try:
+                path.rmtree()
+            except OSError as error:
+                # It is no checkpoint any more, and takes room only; training goes on, the next removal tries again.
+                _logger.warning("%s: can't be removed: %s", path, error)
+
+    def _write(self, path: epath.Path, text: str) -> None:
+        draft = path.with_name(f"{path.name}{_DRAFT}{uuid.uuid4().hex}")
+        draft.write_text(text)
+        draft.replace(path)

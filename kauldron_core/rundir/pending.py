@@ -1,0 +1,91 @@
+"""Checkpoints that wait for an evaluator: told by the evaluators, read by the trainer, who alone deletes checkpoints.
+
+    evals/NAME/.watch/      lease: somebody evaluates this trial's checkpoints for NAME and is alive
+    evals/NAME/.due.json    what that holder has seen and what of it is due; nobody else writes it
+    evals/NAME/.leases/30/  lease: the checkpoint at step 30 is being evaluated
+
+A checkpoint is awaited while it is being evaluated, and while it has no result, the watch is live, and it is due or
+newer than what the holder has seen. So a checkpoint is safe from the moment it is there, and a holder that died
+keeps nothing for longer than its lease.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+from collections.abc import Iterable
+
+from kauldron_core.rundir import atomic, leases, results
+
+DEFAULT_MAX_PENDING = 8
+_NOTHING_SEEN = -1
+
+
+@dataclasses.dataclass(frozen=True)
+class Pending:
+    """What waits for one evaluator.
+
+    Attributes:
+      due: Steps that it will evaluate, ascending.
+      seen: The newest step that it has looked at; whether a newer one is due is not known yet.
+      max_pending: How many waiting checkpoints are kept for it at most, the newest.
+    """
+
+    due: tuple[int, ...] = ()
+    seen: int = _NOTHING_SEEN
+    max_pending: int = DEFAULT_MAX_PENDING
+
+
+def watch_path(trial_dir: str | os.PathLike[str], name: str) -> pathlib.Path:
+    """Returns the lease of whoever evaluates the trial's checkpoints for evaluator `name`."""
+    return results.result_path(trial_dir, name, 0).parent / ".watch"
+
+
+def work_path(trial_dir: str | os.PathLike[str], name: str, step: int) -> pathlib.Path:
+    """Returns the lease of whoever evaluates the checkpoint at `step` right now."""
+    return results.result_path(trial_dir, name, step).parent / ".leases" / str(step)
+
+
+def write_pending(trial_dir: str | os.PathLike[str], name: str, pending: Pending) -> None:
+    """Tells what waits for evaluator `name`. Only for the holder of its watch."""
+    path = _pending_path(trial_dir, name)
+    atomic.make_folder(path.parent)
+    atomic.write_json(path, dataclasses.asdict(pending))
+
+
+def read_pending(trial_dir: str | os.PathLike[str], name: str) -> Pending:
+    """Returns what waits for evaluator `name`, as it was told last."""
+    try:
+        found = atomic.read_json(_pending_path(trial_dir, name))
+    except FileNotFoundError:
+        return Pending()
+    return Pending(due=tuple(found["due"]), seen=found["seen"], max_pending=found["max_pending"])
+
+
+def awaited_steps(trial_dir: str | os.PathLike[str], steps: Iterable[int]) -> dict[int, str]:
+    """Returns which of these checkpoints must not be deleted yet, each with the name of an evaluator that needs it."""
+    root = pathlib.Path(trial_dir) / results.FOLDER
+    if not root.is_dir():
+        return {}
+    awaited: dict[int, str] = {}
+    steps = sorted(steps)
+    recorded = results.list_eval_results(trial_dir)
+    for name in sorted(folder.name for folder in root.iterdir() if folder.is_dir() and folder.name[0] != "."):
+        missing = [step for step in steps if (name, step) not in recorded]
+        running = [step for step in missing if leases.Lease.is_live(work_path(trial_dir, name, step))]
+        for step in (*running, *_waiting(trial_dir, name, missing)):
+            awaited.setdefault(step, name)
+    return awaited
+
+
+def _waiting(trial_dir: str | os.PathLike[str], name: str, steps: list[int]) -> list[int]:
+    if not leases.Lease.is_live(watch_path(trial_dir, name)):
+        return []
+    pending = read_pending(trial_dir, name)
+    waiting = [step for step in steps if step > pending.seen or step in pending.due]
+    return waiting[-pending.max_pending :]
+
+
+def _pending_path(trial_dir: str | os.PathLike[str], name: str) -> pathlib.Path:
+    return results.result_path(trial_dir, name, 0).parent / ".due.json"
