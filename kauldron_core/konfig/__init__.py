@@ -24,7 +24,7 @@ from kauldron_core.konfig.overrides import apply_overrides
 from kauldron_core.konfig.printing import pretty
 from kauldron_core.konfig.ref_functions import ref_copy, ref_fn
 from kauldron_core.konfig.references import ReferenceFailed, RequiredValueMissing, is_reference, placeholder, required
-from kauldron_core.konfig.resolving import resolve
+from kauldron_core.konfig.resolving import named_objects, resolve
 from kauldron_core.konfig.signatures import ArgumentError
 from kauldron_core.konfig.targets import register_aliases
 from kauldron_core.konfig.trials import Trial, configs, expand
@@ -32,6 +32,7 @@ from kauldron_core.konfig.trusting import UntrustedError, trust, trust_run, trus
 from kauldron_core.konfig.typing import ConfigDictLike, WithRef
 
 __all__ = [
+    "named_objects",
     "check_loadable",
     "pretty",
     "Origin",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from kauldron_core import paths
@@ -11,6 +13,7 @@ from kauldron_core.konfig.encoding import encode
 from kauldron_core.konfig.evaluate import Evaluation
 from kauldron_core.konfig.names_of_nodes import shown_key
 from kauldron_core.konfig.nodes import fields, is_node, is_sequence
+from kauldron_core.konfig.places import find_place
 
 
 class _Missing:
@@ -72,8 +75,18 @@ def _is_same(old: Any, new: Any) -> bool:
     return old is new or (type(old) is type(new) and bool(old == new)) or (old != old and new != new)
 
 
-def fingerprint(cfg: Any) -> str:
-    """Returns a text that is equal for configs that describe the same: references read, the order of keys ignored."""
+def fingerprint(cfg: Any, *, without: Iterable[str] = ()) -> str:
+    """Returns a text that is equal for configs that describe the same: references read, the order of keys ignored.
+
+    Args:
+      cfg: The config.
+      without: Paths of leaves whose values make no difference.
+    """
+    if without := tuple(without):
+        cfg = copy.deepcopy(cfg)
+        for path in without:
+            place = find_place(cfg, path)
+            place.set(type(place.slot.current)(0))
     body = encode(cfg, references=False, sort=True)
     text = json.dumps(body, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -9,7 +9,7 @@ from kauldron_core import paths
 from kauldron_core.errors import ConfigError
 from kauldron_core.konfig import signatures, trusting
 from kauldron_core.konfig.config_dict import ConfigDict
-from kauldron_core.konfig.copying import walk
+from kauldron_core.konfig.copying import nodes, walk
 from kauldron_core.konfig.evaluate import Evaluation
 from kauldron_core.konfig.immutable import ImmutableDict, register_with_jax
 from kauldron_core.konfig.markers import CONST, QUALNAME
@@ -18,7 +18,7 @@ from kauldron_core.konfig.nodes import Node, fields, is_a, is_node, is_sequence,
 from kauldron_core.konfig.normalize import Builder
 from kauldron_core.konfig.overlays import places_of
 from kauldron_core.konfig.references import ReferenceFailed, RequiredValueMissing
-from kauldron_core.konfig.targets import find_target, split
+from kauldron_core.konfig.targets import find_loaded, find_target, split
 
 _LEAVES: Final = frozenset({type(None), bool, int, float, str, bytes, complex, slice, type(...)})
 _OWN_FAILURES: Final = (ReferenceFailed, RequiredValueMissing, trusting.UntrustedError)
@@ -47,6 +47,12 @@ def resolve(cfg: Any, *, freeze: bool = True, overlay: Mapping[str, Any] | None 
     resolver.prepare(root, ())
     register_with_jax()  # What is built next may look into the dicts that it is given.
     return resolver.build(root, ())
+
+
+def named_objects(cfg: Any) -> tuple[Any, ...]:
+    """Returns the objects that the calls and names of a config stand for, None for a module not imported yet."""
+    names = {fields(node).get(QUALNAME, fields(node).get(CONST)) for node in nodes(cfg)}
+    return tuple(find_loaded(name) for name in sorted(name for name in names if name is not None))
 
 
 def _check_names(root: Any, trusted: bool) -> None:

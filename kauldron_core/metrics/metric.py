@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import jax
 import numpy as np
+from jax import core
 
 from kauldron_core import kontext
 from kauldron_core.metrics.mask import MaskError, combine_masks
@@ -37,7 +38,7 @@ def static_view(metric: Metric) -> Metric:
     changed = {}
     for field in dataclasses.fields(metric):
         value = getattr(metric, field.name)
-        if isinstance(value, jax.Array | np.ndarray):
+        if isinstance(value, jax.Array | np.ndarray) or _holds_tracer(value):
             changed[field.name] = Traced()
         elif isinstance(value, Metric) and (view := static_view(value)) is not value:
             changed[field.name] = view
@@ -48,6 +49,14 @@ def static_view(metric: Metric) -> Metric:
     for field in dataclasses.fields(metric):
         object.__setattr__(view, field.name, changed.get(field.name, getattr(metric, field.name)))
     return view
+
+
+def _holds_tracer(value: Any) -> bool:
+    """Returns whether a schedule, or what else a field holds, was made of numbers that are being traced."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, Metric | type):
+        return any(_holds_tracer(getattr(value, field.name)) for field in dataclasses.fields(value))
+    cells = getattr(value, "__closure__", None) or ()
+    return isinstance(value, core.Tracer) or any(_holds_tracer(cell.cell_contents) for cell in cells)
 
 
 def _linked(method: Callable[..., Any]) -> Callable[..., Any]:

@@ -18,7 +18,7 @@ from kauldron_core.evals import EvaluationStopped, Evaluator
 from kauldron_core.forward import TrainState
 from kauldron_core.losses import named_losses
 from kauldron_core.train import writer as writer_lib
-from kauldron_core.train.events import Done, Evaluated, Event, Saved
+from kauldron_core.train.events import Done, Evaluated, Event, Logged, Saved
 from kauldron_core.train.interrupts import StopRequest
 from kauldron_core.train.program import Outputs, StepReport, all_finite
 from kauldron_core.train.reports import Diverged, LateReports
@@ -154,7 +154,7 @@ class Session:
         return is_due and (evaluator.name, step) not in self._evaluated_before
 
     def _is_save_due(self, step: int) -> bool:
-        return self._checkpointer is not None and (step == self.last_step or self._checkpointer.should_save(step))
+        return self._checkpointer is not None and (step == self.last_step or self._checkpointer.is_due(step))
 
     def _save(self, state: TrainState, step: int) -> Iterator[Event]:
         if self._checkpointer is None or step <= self._saved_step:
@@ -178,6 +178,9 @@ class Session:
         for event in events:
             if self._log is not None:
                 writer_lib.append(self._log, event)
+            if self._checkpointer is not None and isinstance(event, Logged | Evaluated):
+                source = event.name if isinstance(event, Evaluated) else event.split
+                self._checkpointer.observe(event.step, source, event.values)
             yield event
 
 

@@ -15,15 +15,28 @@ from kauldron_core import rundir
 from kauldron_core.ckpts import Checkpointer
 from kauldron_core.errors import ConfigError, unknown_name
 from kauldron_core.evals import Evaluator, usable_in_evaluation
-from kauldron_core.forward import AuxiliariesState, RngStreams, TrainState
+from kauldron_core.forward import AuxiliariesState, Blueprint, RngStreams, TrainState
 from kauldron_core.train import continuous, loop
 from kauldron_core.train import inherit as inherit_lib
+from kauldron_core.train.compiled import Source
 from kauldron_core.train.events import Event
 from kauldron_core.train.inherit import inherit
-from kauldron_core.train.program import OnNonfinite, Outputs
+from kauldron_core.train.program import OnNonfinite, Outputs, Program
 from kauldron_core.train.trainstep import TrainStep
 from kauldron_core.train.writer import EventsWriter, Writer
 
+_STEP_FIELDS = (
+    "model",
+    "on_nonfinite",
+    "optimizer",
+    "rng_streams",
+    "schedules",
+    "seed",
+    "train_losses",
+    "train_metrics",
+    "trainstep",
+)
+"""What the compiled step reads."""
 _SILENT, _LOGGED = Outputs(), Outputs(losses=True, metrics=True)
 
 
@@ -85,6 +98,8 @@ class Trainer:
 
     def __post_konfig_resolve__(self, cfg: Any) -> None:
         object.__setattr__(self, "raw_cfg", cfg)
+        blueprint = Blueprint.of(cfg, _STEP_FIELDS, numbers_in=("optimizer", "schedules", "train_losses"))
+        self.trainstep.built_from(Source(blueprint, _program_of))
 
     def init_state(self) -> TrainState:
         """Returns the state before the first step."""
@@ -178,20 +193,39 @@ def _bound_parts(trainer: Trainer) -> dict[str, Any]:
         "eval_ds": eval_ds,
         "checkpointer": inherit(trainer.checkpointer, workdir=trainer.workdir),
         "writer": inherit(trainer.writer, workdir=trainer.workdir),
-        "trainstep": inherit(
-            trainer.trainstep,
-            **shared,
-            optimizer=trainer.optimizer,
-            losses=trainer.train_losses,
-            metrics=trainer.train_metrics,
-            schedules=trainer.schedules,
-            on_nonfinite=trainer.on_nonfinite,
+        "trainstep": _bound_step(
+            {field: getattr(trainer, field) for field in _STEP_FIELDS} | {"rng_streams": rng_streams}
         ),
         "evals": {
             name: _bound_evaluator(trainer, evaluator, name=name, ds=eval_ds, **shared)
             for name, evaluator in trainer.evals.items()
         },
     }
+
+
+def _bound_step(parts: Mapping[str, Any]) -> TrainStep:
+    """Returns the step with what it inherits from these fields of a trainer."""
+    return inherit(
+        parts["trainstep"],
+        model=parts["model"],
+        rng_streams=inherit(parts["rng_streams"], seed=parts["seed"]),
+        optimizer=parts["optimizer"],
+        losses=parts["train_losses"],
+        metrics=parts["train_metrics"],
+        schedules=parts["schedules"],
+        on_nonfinite=parts["on_nonfinite"],
+    )
+
+
+def _program_of(parts: Mapping[str, Any]) -> Program:
+    """Returns the program of a step whose config has these fields."""
+    return _bound_step({**_step_defaults(), **parts}).program
+
+
+def _step_defaults() -> dict[str, Any]:
+    fields = {field.name: field for field in dataclasses.fields(Trainer)}
+    chosen = [fields[name] for name in _STEP_FIELDS]
+    return {f.name: f.default if f.default_factory is dataclasses.MISSING else f.default_factory() for f in chosen}
 
 
 def _bound_evaluator(trainer: Trainer, evaluator: Evaluator, *, name: str, **shared: Any) -> Evaluator:

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 
 from kauldron_core.errors import ConfigError
 from kauldron_core.forward import AuxiliariesState, RngStreams, TrainState
 from kauldron_core.losses import named_losses
-from kauldron_core.train import program as program_lib
+from kauldron_core.train.compiled import Source, Structure, structure_of
 from kauldron_core.train.program import OnNonfinite, Outputs, Program, StepReport
 
 
@@ -45,11 +45,13 @@ class TrainStep:
         Args:
           batch: A batch, or its shapes (`ds.element_spec`).
         """
-        return self._init(_zeros_like(batch))
+        structure, numbers = self._compiled_for(batch)
+        return structure.init(numbers, _zeros_like(batch))
 
     def init_spec(self, batch: Any) -> TrainState:
         """Returns shapes and types of the state; computes nothing."""
-        return jax.eval_shape(self._init, batch)
+        structure, numbers = self._compiled_for(batch)
+        return jax.eval_shape(structure.init, numbers, batch)
 
     def step(
         self, state: TrainState, batch: Any, *, return_losses: bool = False, return_metrics: bool = False
@@ -67,7 +69,11 @@ class TrainStep:
 
     def run(self, state: TrainState, batch: Any, outputs: Outputs) -> tuple[TrainState, StepReport | None]:
         """Returns what `step` does, with all that the step tells."""
-        return self._compiled[outputs](state, batch)
+        return self._step_for(batch, outputs)(state, batch)
+
+    def built_from(self, source: Source) -> None:
+        """Says where this came from, so that it shares compiled functions with those of the same structure."""
+        object.__setattr__(self, "_source", source)
 
     @functools.cached_property
     def program(self) -> Program:
@@ -89,29 +95,31 @@ class TrainStep:
             on_nonfinite=self.on_nonfinite or "stop",
         )
 
-    @functools.cached_property
-    def _init(self) -> Callable[[Any], TrainState]:
-        return jax.jit(functools.partial(program_lib.init_state, self.program))
+    def _step_for(self, batch: Any, outputs: Outputs) -> Callable[..., Any]:
+        if outputs not in self._steps:
+            structure, numbers = self._compiled_for(batch)
+            self._steps[outputs] = functools.partial(structure.step(outputs), numbers)
+        return self._steps[outputs]
+
+    def _compiled_for(self, batch: Any) -> tuple[Structure, tuple[jax.Array, ...]]:
+        """Returns the compiled functions and their arguments, found with the first batch."""
+        if not self._compiled:
+            source = getattr(self, "_source", None)
+            self._compiled.append((Structure(self._own_program), ()) if source is None else structure_of(source, batch))
+        return self._compiled[0]
+
+    def _own_program(self, numbers: Any) -> Program:
+        return self.program
 
     @functools.cached_property
-    def _compiled(self) -> _Programs:
-        return _Programs(self.program)
+    def _compiled(self) -> list[tuple[Structure, tuple[jax.Array, ...]]]:
+        return []
 
-
-class _Programs(dict[Outputs, Callable[..., Any]]):
-    """One jitted step for each choice of outputs, made when it is first asked for."""
-
-    def __init__(self, program: Program):
-        super().__init__()
-        self._program = program
-
-    def __missing__(self, outputs: Outputs) -> Callable[..., Any]:
-        def step(state: TrainState, batch: Any) -> tuple[TrainState, StepReport | None]:
-            return program_lib.update(self._program, state, batch, outputs)
-
-        self[outputs] = jax.jit(step, donate_argnums=0)
-        return self[outputs]
+    @functools.cached_property
+    def _steps(self) -> dict[Outputs, Callable[..., Any]]:
+        return {}
 
 
 def _zeros_like(batch: Any) -> Any:
-    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), batch)
+    # NumPy: no program has to be compiled for them.
+    return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), batch)

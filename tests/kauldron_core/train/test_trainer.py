@@ -116,9 +116,9 @@ def test_each_program_is_compiled_once() -> None:
     trainer = experiments.trainer(num_train_steps=30)
     trainer.train()
     trainer.train()
-    programs = trainer.trainstep._compiled
-    assert sorted(map(bool, programs)) == [False, True]
-    assert [program._cache_size() for program in programs.values()] == [1, 1]
+    structure, _ = trainer.trainstep._compiled[0]
+    assert sorted(map(bool, structure._steps)) == [False, True]
+    assert [step._cache_size() for step in structure._steps.values()] == [1, 1]
 
 
 def test_shapes_are_known_without_computing() -> None:
