@@ -12,7 +12,7 @@ from typing import Any
 
 from kauldron_core import konfig
 from kauldron_core.errors import ConfigError, unknown_name
-from ray_cluster.spec import Sweep
+from ray_cluster.spec import SEED_PATH, Sweep
 
 
 @dataclass(frozen=True)
@@ -59,12 +59,41 @@ def read_trials(words: konfig.Command, experiment: Experiment, spec: Sweep) -> l
     Raises:
       ConfigError: If an axis or a value does not fit.
     """
+    return expand(read_axes(words, experiment), experiment, spec)
+
+
+def read_axes(words: konfig.Command, experiment: Experiment) -> list[konfig.Points]:
+    """Returns the axes that a command names.
+
+    Raises:
+      ConfigError: If one does not fit.
+    """
     file, config = experiment.file, experiment.config
-    axes: list[Any] = list(konfig.parse_axes(config, words.sweep, aliases=file.aliases))
+    axes: list[konfig.Points] = list(konfig.parse_axes(config, words.sweep, aliases=file.aliases))
     axes += [file.sweep(name) for name in words.sweeps]
     if words.trials is not None:
         axes.append(konfig.read_trials(words.trials, config, aliases=file.aliases))
-    return konfig.expand(config, axes, num_samples=spec.num_samples, seed=spec.seed)
+    return axes
+
+
+def expand(axes: Sequence[konfig.Points], experiment: Experiment, spec: Sweep) -> list[konfig.Trial]:
+    """Returns the trials of axes, each as often as the run spec has seeds."""
+    parts = [*axes, *([seed_axis(axes, experiment.config, spec.seeds)] if spec.seeds > 1 else [])]
+    return konfig.expand(experiment.config, parts, num_samples=spec.num_samples, seed=spec.seed)
+
+
+def seed_axis(axes: Iterable[konfig.Points], config: konfig.ConfigDict, num_seeds: int) -> konfig.Points:
+    """Returns the axis that repeats each point: the config's own seed and those after it.
+
+    Raises:
+      ConfigError: If the config has no seed that is a number, or it is swept.
+    """
+    seed = config.get(SEED_PATH, 0)
+    if isinstance(seed, bool) or not isinstance(seed, int):
+        raise ConfigError(f"--seeds={num_seeds}: cfg.{SEED_PATH} is {seed!r}, not a number that others can follow.")
+    if any(SEED_PATH in axis.paths for axis in axes):
+        raise ConfigError(f"--seeds={num_seeds}: --sweep.{SEED_PATH} names the seeds already; keep one of the two.")
+    return konfig.axis(SEED_PATH, range(seed, seed + num_seeds))
 
 
 def read_spec(words: konfig.Command) -> Sweep:

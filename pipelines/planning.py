@@ -5,10 +5,12 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from kauldron_core import konfig, rundir
+from kauldron_core.errors import ConfigError
 from pipelines import experiment as experiments
-from pipelines import run_folder
+from pipelines import run_folder, sources
 from pipelines.experiment import Experiment
 from pipelines.report import Ranking
 from ray_cluster.environment import keep_driver_on_cpu
@@ -22,22 +24,27 @@ class Prepared:
     Attributes:
       plan: What the driver gets.
       experiment: The config that it is about.
-      evaluators: Names of the evaluators, in the order of the config.
+      trials: Its trials.
+      trainers: The experiments that were built to check it, by trial name.
       ranking: The metric that the user asked for.
       resume_command: The command that goes on where this one ended.
     """
 
     plan: Plan
     experiment: Experiment
-    evaluators: tuple[str, ...]
+    trials: tuple[konfig.Trial, ...]
+    trainers: dict[str, Any]
     ranking: Ranking | None
     resume_command: str
 
-    def write_code(self) -> None:
-        """Copies a config file that actors could not import otherwise into `RUN/code`."""
-        imported = self.experiment.file.imported
-        if imported is not None and imported.is_copied:
-            imported.copy_to(rundir.RunDir(self.plan.run_dir).code)
+    @property
+    def evaluators(self) -> tuple[str, ...]:
+        """Names of the evaluators, in the order of the config."""
+        return experiments.evaluator_names(self.trainers)
+
+    def write_sources(self) -> None:
+        """Keeps in the run directory what the run can go on from."""
+        sources.write_sources(rundir.RunDir(self.plan.run_dir), self.experiment, self.trials)
 
 
 def prepare(
@@ -47,6 +54,7 @@ def prepare(
     command: str,
     trust: Iterable[str] = (),
     retry_failed: bool = False,
+    extend: bool = False,
     may_use_accelerators: bool = False,
 ) -> Prepared:
     """Returns the sweep that the words describe.
@@ -56,17 +64,103 @@ def prepare(
       spec: The run spec that they hold.
       command: The command as it was typed.
       trust: Packages whose names configs may call.
-      retry_failed: Run failed trials of an existing run again.
+      retry_failed: Run failed and stopped trials of an existing run again.
+      extend: Add the points that an existing run lacks to it.
       may_use_accelerators: Whether this process is the one that trains.
 
     Raises:
       ConfigError: If anything does not fit.
     """
     experiment = experiments.read_experiment(words, trust=trust)
-    trials = experiments.read_trials(words, experiment, spec)
+    return prepare_experiment(
+        experiment,
+        experiments.read_axes(words, experiment),
+        spec,
+        command=command,
+        retry_failed=retry_failed,
+        extend=extend,
+        may_use_accelerators=may_use_accelerators,
+    )
+
+
+def prepare_experiment(
+    experiment: Experiment,
+    axes: Sequence[konfig.Points],
+    spec: Sweep,
+    *,
+    command: str,
+    retry_failed: bool = False,
+    extend: bool = False,
+    may_use_accelerators: bool = False,
+) -> Prepared:
+    """Returns the sweep over `axes` of an experiment; see `prepare`."""
+    trials = experiments.expand(axes, experiment, spec)
     run = run_folder.place_run(spec, experiment)
+    if extend and not run.exists():
+        raise ConfigError(
+            f"--extend: there is no run {run.path} yet. Give the --run.name of one, or leave --extend out."
+        )
+    if extend:
+        trials = sources.extended(sources.read_trials(run), trials)
     description = run_folder.describe(experiment, trials, standing=run, command=command)
-    run_folder.refuse_other_sweep(run, description["base"], {trial.name: trial.fingerprint for trial in trials})
+    identities = {trial.name: trial.fingerprint for trial in trials}
+    run_folder.refuse_other_sweep(run, description["base"], identities, extend=extend)
+    resume = command if spec.name is not None else f"{command} --run.name={shlex.quote(run.name)}"
+    return _prepared(
+        experiment,
+        trials,
+        spec,
+        run=run,
+        description=description,
+        resume_command=resume,
+        retry_failed=retry_failed,
+        may_use_accelerators=may_use_accelerators,
+    )
+
+
+def resume(
+    run: rundir.RunDir,
+    *,
+    changes: Sequence[tuple[str, str]] = (),
+    trust: Iterable[str] = (),
+    trust_run: bool = False,
+    retry_failed: bool = False,
+) -> Prepared:
+    """Returns what is missing of a run, from what the run directory alone says.
+
+    Args:
+      run: The run directory.
+      changes: `--run` overrides, such as `resources`.
+      trust: Packages whose names configs may call.
+      trust_run: Whether they may call the code that the run keeps.
+      retry_failed: Run failed and stopped trials again.
+    """
+    experiment = sources.read_experiment(run, trust=trust, trust_run=trust_run)
+    known = run.sweep
+    description = {key: known[key] for key in ("id", "config", "command", "base", "swept") if key in known}
+    return _prepared(
+        experiment,
+        sources.read_trials(run),
+        sources.read_spec(run, changes),
+        run=run,
+        description=description,
+        resume_command=shlex.join(["kdr", "sweep", f"--resume={run.path}"]),
+        retry_failed=retry_failed,
+    )
+
+
+def _prepared(
+    experiment: Experiment,
+    trials: Sequence[konfig.Trial],
+    spec: Sweep,
+    *,
+    run: rundir.RunDir,
+    description: dict[str, Any],
+    resume_command: str,
+    retry_failed: bool,
+    may_use_accelerators: bool = False,
+) -> Prepared:
+    """Builds what has to be built to know that everything fits."""
     if not may_use_accelerators:
         _keep_off_accelerators()
     trainers = experiments.check_trials(experiment, trials)
@@ -84,8 +178,7 @@ def prepare(
         description=description,
     )
     ranking = Ranking(spec.metric, spec.mode) if spec.metric else None
-    resume = command if spec.name is not None else f"{command} --run.name={shlex.quote(run.name)}"
-    return Prepared(plan, experiment, experiments.evaluator_names(trainers), ranking, resume)
+    return Prepared(plan, experiment, tuple(trials), trainers, ranking, resume_command)
 
 
 def _planned(experiment: Experiment, trials: Sequence[konfig.Trial]) -> tuple[PlannedTrial, ...]:

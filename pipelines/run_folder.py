@@ -88,13 +88,16 @@ def describe(
     }
 
 
-def refuse_other_sweep(run: rundir.RunDir, base: Mapping[str, str], trials: Mapping[str, str]) -> None:
+def refuse_other_sweep(
+    run: rundir.RunDir, base: Mapping[str, str], trials: Mapping[str, str], *, extend: bool = False
+) -> None:
     """Refuses to continue a run directory with another sweep.
 
     Args:
       run: The run directory; nothing is wrong where it does not exist.
       base: The leaves of this sweep's base config.
       trials: The fingerprints of this sweep's trials by name.
+      extend: Whether the trials may be more than there were, and sweep other paths.
 
     Raises:
       ConfigError: With the difference.
@@ -102,16 +105,23 @@ def refuse_other_sweep(run: rundir.RunDir, base: Mapping[str, str], trials: Mapp
     if not run.exists():
         return
     known = run.sweep
-    differences = _differences(known.get("base") or {}, base)
+    old = known.get("base") or {}
+    if extend:
+        # A path that all trials of one of the two set is no part of its base.
+        old, base = ({path: one[path] for path in one if path in other} for one, other in ((old, base), (base, old)))
+    differences = _differences(old, base)
     standing = {trial["fingerprint"]: trial["name"] for trial in known.get("trials") or ()}
-    differences += [f"trial {name} is new" for name, identity in trials.items() if identity not in standing]
+    new = [f"trial {name} is new" for name, identity in trials.items() if identity not in standing]
+    is_only_larger = not differences and set(standing) <= set(trials.values())
+    differences += [] if extend else new
     missing = set(standing) - set(trials.values())
     differences += [f"trial {standing[identity]} is gone" for identity in standing if identity in missing]
     if differences:
         shown = ", ".join(differences[:_SHOWN])
         more = f", and {len(differences) - _SHOWN} more differences" if len(differences) > _SHOWN else ""
+        hint = " To add the new points to it: --extend." if is_only_larger else ""
         raise ConfigError(
-            f"--run.name: {run.path} holds another sweep: {shown}{more}. Choose another --run.name, or repeat the"
+            f"--run.name: {run.path} holds another sweep: {shown}{more}.{hint} Choose another --run.name, or repeat the"
             f" command that made it: {known.get('command', 'unknown')}"
         )
 

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
 import click
 
 import ray_cluster
+from kauldron_core import konfig
+from kauldron_core.errors import ConfigError
 from pipelines import experiment as experiments
-from pipelines import planning
+from pipelines import planning, sources
 from pipelines.cli.commands import OverrideCommand, sorted_words, typed_command
 from pipelines.cli.run import DONE, FAILED, run
-from pipelines.report import LiveReport, count, make_console, make_table, print_results
+from pipelines.dry_run import print_plan
+from pipelines.report import LiveReport, count, make_console, print_results
+from pipelines.runs import find_run
 from pipelines.tracking import RecorderProcess
 from pipelines.watching import watchers
+from ray_cluster.spec import Sweep
 
 HELP = """Train and evaluate every trial of a sweep on Ray.
 
@@ -37,34 +43,83 @@ twice ends the trial.
 EPILOG = """\b
 Examples:
   kdr sweep pipelines/configs/digits.py --sweep.optimizer.learning_rate='[1e-3, 1e-2]' --run.name=demo
-  kdr sweep pipelines/configs/digits.py --sweep.model.hidden='[32, 128]' --cfg.num_train_steps=200 --dry-run
-  kdr sweep pipelines/configs/digits.py --sweep.seed='range(5)' --run.resources="{'CPU': 2}"
+  kdr sweep pipelines/configs/digits.py --sweep.model.hidden='[32, 128]' --seeds=5 --dry-run
+  kdr sweep pipelines/configs/digits.py --sweep.model.hidden='[32, 64, 128]' --run.name=demo --extend
+  kdr sweep --resume=runs/demo --retry-failed
 """
 
 
 @click.command("sweep", cls=OverrideCommand, help=HELP, epilog=EPILOG, context_settings={"max_content_width": 120})
 @click.option("--address", help="Ray to join: host:port of its head, or 'local'. Default: RAY_ADDRESS, else local.")
 @click.option("--dry-run", is_flag=True, help="Print the trials and start nothing.")
-@click.option("--retry-failed", is_flag=True, help="Run the failed trials of an existing run again.")
+@click.option("--resume", metavar="RUN", help="Go on with a run from what its folder says; takes no CONFIG and axes.")
+@click.option("--retry-failed", is_flag=True, help="Run trials of an existing run again that failed or were stopped.")
+@click.option("--extend", is_flag=True, help="Add the points that an existing run lacks to it.")
+@click.option("--seeds", metavar="N", type=click.IntRange(min=1), help="Run each point with N seeds, and group them.")
+@click.option("--strict", is_flag=True, help="Exit with 1 when a trial has diverged.")
 @click.option("--no-tracking", is_flag=True, help="Do not record in MLflow.")
 @click.option("--trust", multiple=True, metavar="PACKAGE", help="Let configs call this package; may be repeated.")
+@click.option("--trust-run", is_flag=True, help="With --resume: let configs call the code that the run keeps.")
 @click.pass_context
 def command(
-    ctx: click.Context, address: str | None, dry_run: bool, retry_failed: bool, no_tracking: bool, trust: Sequence[str]
+    ctx: click.Context,
+    address: str | None,
+    dry_run: bool,
+    resume: str | None,
+    retry_failed: bool,
+    extend: bool,
+    seeds: int | None,
+    strict: bool,
+    no_tracking: bool,
+    trust: Sequence[str],
+    trust_run: bool,
 ) -> int:
     """Prepares everything, then starts it."""
-    words, typed = sorted_words(ctx), typed_command(ctx)
-    spec = experiments.read_spec(words)
+    words = sorted_words(ctx)
+    spec = _read_spec(words, resume=resume, seeds=seeds)
+
+    def prepare() -> planning.Prepared:
+        if resume is not None:
+            run_dir = find_run(resume)
+            return planning.resume(
+                run_dir, changes=words.run, trust=trust, trust_run=trust_run, retry_failed=retry_failed
+            )
+        typed = typed_command(ctx)
+        return planning.prepare(words, spec, trust=trust, command=typed, retry_failed=retry_failed, extend=extend)
+
     if dry_run:
-        _print_plan(planning.prepare(words, spec, trust=trust, command=typed))
+        prepared = prepare()
+        ray_cluster.check(prepared.plan, address=address)
+        print_plan(make_console(), prepared, address=address)
         return DONE
     with watchers(spec, no_tracking=no_tracking) as (report, recorder):
-        prepared = planning.prepare(words, spec, trust=trust, command=typed, retry_failed=retry_failed)
-        return start(prepared, report=report, recorder=recorder, address=address)
+        return start(prepare(), report=report, recorder=recorder, address=address, strict=strict)
+
+
+def _read_spec(words: konfig.Command, *, resume: str | None, seeds: int | None) -> Sweep:
+    """Returns the run spec of the command, or that of the run that goes on.
+
+    Raises:
+      ConfigError: If words are given that belong to a new sweep.
+    """
+    if resume is None:
+        spec = experiments.read_spec(words)
+        return spec if seeds is None else replace(spec, seeds=seeds)
+    if words.config is not None or words.cfg or words.sweep or words.sweeps or words.trials or words.args or seeds:
+        raise ConfigError(
+            f"--resume={resume}: a run goes on with the config and the points that it has. Leave the others out, or"
+            " repeat the command with its --run.name and --extend to add points."
+        )
+    return sources.read_spec(find_run(resume), words.run)
 
 
 def start(
-    prepared: planning.Prepared, *, report: LiveReport, recorder: RecorderProcess | None, address: str | None = None
+    prepared: planning.Prepared,
+    *,
+    report: LiveReport,
+    recorder: RecorderProcess | None,
+    address: str | None = None,
+    strict: bool = False,
 ) -> int:
     """Runs what is missing of a sweep, shows it, and returns the exit status.
 
@@ -73,9 +128,12 @@ def start(
       report: Shows progress.
       recorder: Records in MLflow, if that is wanted.
       address: Where Ray is.
+      strict: Whether a trial that diverged is a failure.
     """
-    prepared.write_code()
-    report.expect(evaluators=prepared.evaluators, ranking=prepared.ranking)
+    ray_cluster.check(prepared.plan, address=address)
+    prepared.write_sources()
+    resources = ", ".join(f"{name} {amount:g}" for name, amount in prepared.plan.sweep.resources.items())
+    report.expect(evaluators=prepared.evaluators, ranking=prepared.ranking, resources=resources)
     report.say(f"{count(len(prepared.plan.trials), 'trial')} in {prepared.plan.run_dir}")
     sidecars = [report, *([recorder] if recorder is not None else [])]
     try:
@@ -93,23 +151,8 @@ def start(
     if not results.ok:
         has_failed = any(row.status == "failed" for row in results.rows)
         report.say(f"Not everything is done. To go on: {prepared.resume_command}{' --retry-failed' * has_failed}")
-    return DONE if results.ok else FAILED
-
-
-def _print_plan(prepared: planning.Prepared) -> None:
-    """Prints what would run."""
-    plan, console = prepared.plan, make_console()
-    rows = [
-        [trial.name, ", ".join(f"{path}={value!r}" for path, value in trial.overrides), trial.fingerprint]
-        for trial in plan.trials
-    ]
-    console.print(
-        make_table([("trial", "left"), ("overrides", "left"), ("identity", "left")], rows, width=console.width)
-    )
-    resources = ", ".join(f"{amount:g} {name}" for name, amount in plan.sweep.resources.items())
-    console.print(f"trials      {len(plan.trials)}, each with {resources}", markup=False, soft_wrap=True)
-    console.print(f"evaluators  {', '.join(prepared.evaluators) or 'none'}", markup=False, soft_wrap=True)
-    console.print(f"run         {plan.run_dir}", markup=False, soft_wrap=True)
+    has_diverged = strict and any(row.status == "diverged" for row in results.rows)
+    return DONE if results.ok and not has_diverged else FAILED
 
 
 def main(argv: Sequence[str] | None = None) -> int:

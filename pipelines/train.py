@@ -74,7 +74,7 @@ def start(prepared: planning.Prepared, *, report: LiveReport, recorder: Recorder
       recorder: Records in MLflow, if that is wanted.
     """
     plan = prepared.plan
-    prepared.write_code()
+    prepared.write_sources()
     report.expect(evaluators=prepared.evaluators, ranking=prepared.ranking)
     report.say(f"run {plan.run_dir}")
     run_dir = layout.lay_out(plan)

@@ -8,7 +8,7 @@ from typing import Any
 import evaluators
 from kauldron_core import rundir
 from ray_cluster.results import Results, TrialResult
-from ray_cluster.spec import Plan, PlannedTrial
+from ray_cluster.spec import SEED_PATH, Plan, PlannedTrial
 
 
 def collect(plan: Plan, run: rundir.RunDir, **facts: Any) -> Results:
@@ -20,7 +20,13 @@ def collect(plan: Plan, run: rundir.RunDir, **facts: Any) -> Results:
       **facts: Further fields of `Results` (`phases_s`, `sidecar_errors`).
     """
     rows = tuple(_read_trial(run.trial(trial.name), trial) for trial in plan.trials)
-    return Results(run_dir=str(run.path), rows=rows, pending_evaluations=pending_evaluations(plan, run), **facts)
+    return Results(
+        run_dir=str(run.path),
+        rows=rows,
+        pending_evaluations=pending_evaluations(plan, run),
+        group_path=SEED_PATH if plan.sweep.seeds > 1 else None,
+        **facts,
+    )
 
 
 def pending_evaluations(plan: Plan, run: rundir.RunDir) -> tuple[tuple[str, str, int], ...]:
@@ -37,20 +43,7 @@ def pending_evaluations(plan: Plan, run: rundir.RunDir) -> tuple[tuple[str, str,
 
 def write_table(results: Results, run: rundir.RunDir) -> None:
     """Writes `results.parquet`: one row a trial, one column an override (`cfg.PATH`) and a metric."""
-    run.write_results([_as_row(row) for row in results.rows])
-
-
-def _as_row(row: TrialResult) -> dict[str, Any]:
-    return {
-        "trial": row.name,
-        "index": row.index,
-        "status": row.status,
-        "step": row.step,
-        "error": row.error,
-        "reason": row.reason,
-        **{f"cfg.{path}": value for path, value in row.overrides},
-        **row.values,
-    }
+    run.write_results([row.as_columns() for row in results.rows])
 
 
 def _read_trial(folder: rundir.TrialDir, trial: PlannedTrial) -> TrialResult:

@@ -6,6 +6,7 @@ thread settings when it starts, so all of them are set by whoever starts the pro
 
 from __future__ import annotations
 
+import glob
 import math
 import os
 import secrets
@@ -80,6 +81,21 @@ def is_ray_connected() -> bool:
 def is_ray_job() -> bool:
     """Returns whether this process was started by `ray job submit`."""
     return "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ
+
+
+def machine_resources() -> dict[str, float] | None:
+    """Returns the most that a Ray started here could find on this machine; None if that can't be told without it.
+
+    Ray itself may find less (a container's share of the CPUs), and says so when it has started.
+    """
+    if "RAY_OVERRIDE_RESOURCES" in os.environ:
+        return None
+    gpus = len(glob.glob("/dev/nvidia[0-9]*"))
+    if not gpus and any(map(os.path.exists, ("/dev/kfd", "/dev/dri", "/dev/dxg"))):
+        gpus = math.inf  # of a kind that is not counted by files
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    tpus = len(glob.glob("/dev/accel*")) + len(glob.glob("/dev/vfio/[0-9]*"))
+    return {"CPU": os.cpu_count() or 1, "GPU": gpus, "TPU": tpus, "memory": memory, "object_store_memory": memory}
 
 
 def keep_driver_on_cpu() -> None:

@@ -61,8 +61,11 @@ def write_trials(plan: Plan, run: rundir.RunDir) -> None:
         except ConfigError as error:
             raise ConfigError(_difference(folder, trial)) from error
         # What a killed driver left as running is queued again; terminal ones stay.
-        rundir.write_status(folder, "queued", retry=plan.retry_failed and folder.status() == "failed")
-    run.write_trials(describe(plan)["trials"])
+        rundir.write_status(folder, "queued", retry=plan.retry_failed and folder.status() in ("failed", "stopped"))
+    description = describe(plan)
+    if description["trials"] != run.sweep.get("trials"):
+        run.write_sweep({**run.sweep, **description})
+    run.write_trials(description["trials"])
 
 
 def _difference(folder: rundir.TrialDir, trial: PlannedTrial) -> str:

@@ -43,6 +43,18 @@ def refuse_impossible(plan: Plan, nodes: Sequence[Resources]) -> None:
             raise ConfigError(f"{place}: asked for {_text(dict(key))} on one node. Available: {there or 'no node'}.")
 
 
+def count_concurrent(plan: Plan, nodes: Sequence[Resources]) -> int:
+    """Returns how many trials fit beside the evaluators, judged by the first trial."""
+    left = [dict(node) for node in nodes]
+    for pool in share_when_tight(plan.pools, plan, nodes):
+        _reserve(pool.resources, pool.num_actors, left)
+    trial, number = trial_resources(plan.sweep, plan.trials[0]), 0
+    most = min(plan.sweep.max_concurrent or len(plan.trials), len(plan.trials))
+    while number < most and _reserve(trial, 1, left):
+        number += 1
+    return number
+
+
 def share_when_tight(pools: Iterable[EvalPool], plan: Plan, nodes: Sequence[Resources]) -> tuple[EvalPool, ...]:
     """Returns the pools, their CPUs given up where reserving them would leave no room for any trial.
 
@@ -57,14 +69,18 @@ def share_when_tight(pools: Iterable[EvalPool], plan: Plan, nodes: Sequence[Reso
 
 def _has_room(pools: Iterable[EvalPool], trial: Resources, nodes: Sequence[Resources]) -> bool:
     left = [dict(node) for node in nodes]
-    for pool in pools:
-        for _ in range(pool.num_actors):
-            node = next((node for node in left if _fits(pool.resources, node)), None)
-            if node is None:
-                return False
-            for name, amount in pool.resources.items():
-                node[name] -= amount
-    return any(_fits(trial, node) for node in left)
+    return all(_reserve(pool.resources, pool.num_actors, left) for pool in pools) and _reserve(trial, 1, left)
+
+
+def _reserve(request: Resources, number: int, left: list[dict[str, float]]) -> bool:
+    """Takes a request off the nodes some times, and says whether they held it."""
+    for _ in range(number):
+        node = next((node for node in left if _fits(request, node)), None)
+        if node is None:
+            return False
+        for name, amount in request.items():
+            node[name] -= amount
+    return True
 
 
 def _fits(request: Resources, node: Resources) -> bool:

@@ -31,6 +31,10 @@ FORWARDED_VARIABLES = (
 """Variables of the driver's environment that every actor gets too, when they are set."""
 
 
+SEED_PATH = "seed"
+"""The leaf of a config that `Sweep.seeds` repeats points over."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
     """What a user asks for beside the experiment itself; `--run.PATH=VALUE` overrides a field.
@@ -46,6 +50,7 @@ class Sweep:
       mode: Whether the best trial has the largest or the smallest metric.
       num_samples: Points drawn from random axes.
       seed: Seed of random axes.
+      seeds: How often each point runs, with the config's `seed` and those after it; results come in groups then.
       env: Variables set in every trial and evaluator, beside the forwarded ones.
     """
 
@@ -58,13 +63,14 @@ class Sweep:
     mode: Literal["max", "min"] = "max"
     num_samples: int = 1
     seed: int = 0
+    seeds: int = 1
     env: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_resources(self.resources, at="run.resources")
         if self.mode not in ("max", "min"):
             raise ConfigError(f"run.mode: {self.mode!r} is neither 'max' nor 'min'.")
-        for name, least in (("max_failures", 0), ("num_samples", 1), ("max_concurrent", 1)):
+        for name, least in (("max_failures", 0), ("num_samples", 1), ("max_concurrent", 1), ("seeds", 1)):
             value = getattr(self, name)
             if value is not None and value < least:
                 raise ConfigError(f"run.{name}: {value} is too small; the least is {least}.")
@@ -123,7 +129,7 @@ class Plan:
       trust: Packages whose names configs may call, beside the built-in list (`konfig.trusted_packages()`).
       env: Variables for every actor, on top of `sweep.env`.
       python_path: Folders put on every actor's path beside the working directory.
-      retry_failed: Run failed trials again.
+      retry_failed: Run trials that failed or were stopped again.
       description: What is written to `sweep.json` beside the trials: config file, command, base fingerprint.
     """
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pipelines.report.ranking import Ranking, choose_ranking
-from pipelines.report.tables import make_table, trial_columns, trial_row
+from pipelines.report.tables import make_table, number, trial_columns, trial_row
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
     from ray_cluster.results import Results
 
@@ -41,10 +43,23 @@ def print_results(
         for row in ranked
     ]
     console.print(make_table(trial_columns(metrics), rows, width=console.width))
+    if chosen and len(results.groups) < len(results.rows):
+        console.print(_groups_table(results, metrics, chosen, width=console.width))
     for line in [*_faults(results), f"run       {results.run_dir}"]:
         console.print(line, markup=False, soft_wrap=True)
     if view_command:
         console.print(f"records   {view_command}", markup=False, soft_wrap=True)
+
+
+def _groups_table(results: Results, metrics: Sequence[str], ranking: Ranking, *, width: int) -> Table:
+    """Returns the table of points that ran with several seeds, the best mean first."""
+    rows: list[list[str]] = []
+    for group in results.ranked_groups(ranking.metric, ranking.mode):
+        found = [group.statistics(metric) for metric in metrics]
+        texts = [f"{number(one.mean)} ± {number(one.std)}" if one.n else "-" for one in found]
+        rows.append([group.name, str(found[0].n), *texts])
+    columns = [("point", "left"), ("n", "right"), *((metric, "right") for metric in metrics)]
+    return make_table(columns, rows, title="mean ± standard deviation over seeds", width=width)
 
 
 def _evaluated_losses(results: Results, evaluators: tuple[str, ...]) -> list[str]:

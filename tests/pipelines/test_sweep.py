@@ -190,7 +190,7 @@ def test_the_code_of_a_config_file_from_elsewhere_is_copied_into_the_run(tmp_pat
     elsewhere.write_text(source)
     command = konfig.read_command([str(elsewhere), f"--run.root={tmp_path}", "--run.name=demo"])
     prepared = planning.prepare(command, experiments.read_spec(command), command="")
-    prepared.write_code()
+    prepared.write_sources()
     run = rundir.RunDir(prepared.plan.run_dir)
     copies = list(run.code.iterdir())
     assert [copy.read_text() for copy in copies] == [source]

@@ -47,3 +47,35 @@ def test_a_failed_or_missing_evaluation_is_not_ok():
     failed = TrialResult(name="0000", index=0, status="done", failed_evaluations=(("test", 100, "no such file"),))
     assert not _results(failed).ok
     assert not _results(_row(0), pending_evaluations=(("0000", "test", 200),)).ok
+
+
+def test_seeds_are_grouped_with_mean_deviation_and_number():
+    rows = [
+        TrialResult(
+            name=f"{index:04d}",
+            index=index,
+            status="done",
+            overrides=(("hidden", hidden), ("seed", seed)),
+            values={} if value is None else {"a": value},
+        )
+        for index, (hidden, seed, value) in enumerate(
+            [(8, 0, 1.0), (8, 1, 2.0), (8, 2, 6.0), (16, 0, 4.0), (16, 1, math.nan), (32, 0, None)]
+        )
+    ]
+    results = Results(run_dir="r", rows=tuple(rows), group_path="seed")
+    assert [group.name for group in results.groups] == ["hidden=8", "hidden=16", "hidden=32"]
+    first, second, third = (group.statistics("a") for group in results.groups)
+    assert (first.mean, first.n) == (3.0, 3)
+    assert first.std == pytest.approx(math.sqrt(7))
+    assert (second.mean, second.n) == (4.0, 1)
+    assert math.isnan(second.std)
+    assert third.n == 0
+    assert [group.name for group in results.ranked_groups("a", "max")] == ["hidden=16", "hidden=8", "hidden=32"]
+    assert [group.name for group in results.ranked_groups("a", "min")] == ["hidden=8", "hidden=16", "hidden=32"]
+
+
+def test_results_as_a_table():
+    row = TrialResult(name="0000", index=0, status="done", overrides=(("lr", 0.1),), values={"a": 1.0})
+    table = Results(run_dir="r", rows=(row,)).to_pandas()
+    assert table.loc[0, "cfg.lr"] == 0.1
+    assert table.loc[0, "a"] == 1.0

@@ -1,0 +1,69 @@
+"""What `--dry-run` prints: the trials, what they need, how many run at a time, what they fill. No Ray is started."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import ray_cluster
+from pipelines.planning import Prepared
+from pipelines.report import count, make_table
+from pipelines.report.tables import size
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def print_plan(console: Console, prepared: Prepared, *, address: str | None) -> None:
+    """Prints what would run."""
+    plan = prepared.plan
+    rows = [
+        [trial.name, ", ".join(f"{path}={value!r}" for path, value in trial.overrides), trial.fingerprint]
+        for trial in plan.trials
+    ]
+    console.print(
+        make_table([("trial", "left"), ("overrides", "left"), ("identity", "left")], rows, width=console.width)
+    )
+    resources = ", ".join(f"{amount:g} {name}" for name, amount in plan.sweep.resources.items())
+    lines = {
+        "trials": f"{len(plan.trials)}, each with {resources}",
+        "at a time": _concurrency(prepared, address),
+        "evaluators": ", ".join(prepared.evaluators) or "none",
+        "disk": _disk(prepared),
+        "run": plan.run_dir,
+    }
+    for name, text in lines.items():
+        console.print(f"{name:<11} {text}", markup=False, soft_wrap=True)
+
+
+def _concurrency(prepared: Prepared, address: str | None) -> str:
+    number = ray_cluster.estimate_concurrency(prepared.plan, address=address)
+    if number is None:
+        limit = prepared.plan.sweep.max_concurrent
+        return f"as many as the cluster carries{f', at most {limit}' if limit else ''}"
+    return f"{number} on this machine"
+
+
+def _disk(prepared: Prepared) -> str:
+    """Returns what the checkpoints of all trials come to, judged by the largest experiment that was built."""
+    trainers = prepared.trainers.values()
+    bytes_each = [_checkpoint_bytes(trainer) for trainer in trainers]
+    number = max(_num_checkpoints(trainer) for trainer in trainers)
+    total = max(bytes_each) * number * len(prepared.plan.trials)
+    checkpoints = f"{count(number, 'checkpoint')} of {size(max(bytes_each))} a trial"
+    return f"about {size(total)} ({checkpoints})" if number else "no checkpoints"
+
+
+def _checkpoint_bytes(trainer: Any) -> int:
+    import jax  # the trainers have imported it
+
+    return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(trainer.state_specs))
+
+
+def _num_checkpoints(trainer: Any) -> int:
+    interval = getattr(trainer.checkpointer, "save_interval_steps", None)
+    steps = trainer.num_train_steps
+    if interval is None or not steps:
+        return 0
+    number, kept = math.ceil(steps / interval), getattr(trainer.checkpointer, "max_to_keep", None)
+    return number if kept is None else min(number, kept)

@@ -1,0 +1,100 @@
+"""What a run keeps of its config and its points, so that it goes on without the command and the file it was made from.
+
+`RUN/base.json` is the config before any axis, `RUN/points.json` what each trial sets, with the types it was given.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from kauldron_core import konfig, rundir
+from kauldron_core.errors import ConfigError
+from kauldron_core.konfig.config_import import add_code_folder
+from pipelines.experiment import Experiment
+from ray_cluster.spec import Sweep
+
+BASE, POINTS = "base.json", "points.json"
+
+
+def write_sources(run: rundir.RunDir, experiment: Experiment, trials: Iterable[konfig.Trial]) -> None:
+    """Keeps the config and its points in the run directory, and a config file that actors can't import otherwise."""
+    rundir.make_folder(run.path)
+    imported = experiment.file.imported
+    if imported is not None and imported.is_copied:
+        imported.copy_to(run.code)
+    rundir.write_atomic(run.path / BASE, konfig.to_json(experiment.config, indent=1) + "\n")
+    rows = [{**vars(trial), "overrides": [list(pair) for pair in trial.overrides]} for trial in trials]
+    rundir.write_atomic(run.path / POINTS, konfig.to_json(konfig.ConfigDict({"trials": rows}), indent=1) + "\n")
+
+
+def read_trials(run: rundir.RunDir) -> list[konfig.Trial]:
+    """Returns the trials that the run was made with.
+
+    Raises:
+      ConfigError: If it keeps none.
+    """
+    rows = konfig.from_json(_text(run, POINTS), source=str(run.path / POINTS)).trials
+    return [
+        konfig.Trial(row.index, row.name, tuple((path, value) for path, value in row.overrides), row.fingerprint)
+        for row in rows
+    ]
+
+
+def read_experiment(run: rundir.RunDir, *, trust: Iterable[str] = (), trust_run: bool = False) -> Experiment:
+    """Returns the experiment that the run was made with. Its config is untrusted, like everything read from a disk.
+
+    Args:
+      run: The run directory.
+      trust: Packages whose names it may call.
+      trust_run: Whether it may call the code that the run keeps, too.
+    """
+    konfig.trust(*trust)
+    if trust_run:
+        konfig.trust_run(run)
+    add_code_folder(run.code)
+    config = konfig.from_json(_text(run, BASE), source=str(run.path / BASE))
+    path = Path(str(run.sweep.get("config") or run.name))
+    return Experiment(konfig.ConfigFile(config, path, path.stem), config)
+
+
+def read_spec(run: rundir.RunDir, changes: Sequence[tuple[str, str]] = ()) -> Sweep:
+    """Returns the run spec that the run was made with, in the place where it lies now.
+
+    Args:
+      run: The run directory.
+      changes: `--run` overrides on top.
+    """
+    known = {name: value for name, value in run.sweep["run"].items() if name in Sweep.__dataclass_fields__}
+    place = {"name": run.name, "root": str(run.path.parent)}
+    spec = konfig.ConfigDict({"__qualname__": "ray_cluster.spec:Sweep", **known, **place})
+    for path, text in changes:
+        if path in place:
+            raise ConfigError(f"--run.{path}={text}: a run that goes on stays where it is, in {run.path}.")
+    konfig.apply_overrides(spec, [f"{path}={text}" for path, text in changes], flag="--run.")
+    return konfig.resolve(spec)
+
+
+def _text(run: rundir.RunDir, name: str) -> str:
+    try:
+        return (run.path / name).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        command = json.dumps(run.sweep.get("command", "unknown"))
+        raise ConfigError(f"{run.path}: keeps no {name}. Repeat the command that made it: {command}") from None
+
+
+def renumbered(trial: konfig.Trial, index: int, width: int) -> konfig.Trial:
+    """Returns a trial at another place of the sweep: the same point, another number."""
+    _, dash, rest = trial.name.partition("-")
+    return konfig.Trial(index, f"{index:0{width}d}{dash}{rest}", trial.overrides, trial.fingerprint)
+
+
+def extended(standing: Sequence[konfig.Trial], wanted: Sequence[Any]) -> list[konfig.Trial]:
+    """Returns the standing trials and, after them, those wanted ones whose point is new."""
+    known = {trial.fingerprint for trial in standing}
+    first = max((trial.index for trial in standing), default=-1) + 1
+    width = len(standing[0].name.partition("-")[0]) if standing else 4
+    new = [trial for trial in wanted if trial.fingerprint not in known]
+    return [*standing, *(renumbered(trial, first + number, width) for number, trial in enumerate(new))]

@@ -1,0 +1,166 @@
+"""A run goes on from its folder alone, takes more points, and repeats its points with several seeds."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kauldron_core import konfig, rundir
+from kauldron_core.errors import ConfigError
+from pipelines import Sweep, planning, sources
+from pipelines import experiment as experiments
+from pipelines.cli import main
+from pipelines.configs import digits
+from pipelines.python_api import read_axes
+from ray_cluster import layout
+
+DIGITS = "pipelines/configs/digits.py"
+
+
+def prepare(*words: str, extend: bool = False, seeds: int = 1) -> planning.Prepared:
+    command = konfig.read_command([DIGITS, *words])
+    spec = replace(experiments.read_spec(command), seeds=seeds)
+    return planning.prepare(command, spec, command=f"kdr sweep {DIGITS}", extend=extend)
+
+
+def lay_out(prepared: planning.Prepared) -> rundir.RunDir:
+    prepared.write_sources()
+    run = layout.lay_out(prepared.plan)
+    layout.write_trials(prepared.plan, run)
+    return run
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> rundir.RunDir:
+    words = ("--sweep.model.hidden=[16, 32]", "--sweep.optimizer=[optax.sgd(0.05), optax.adam(1e-3)]")
+    return lay_out(prepare(*words, f"--run.root={tmp_path}", "--run.name=demo", "--run.max_failures=5"))
+
+
+def test_a_run_goes_on_from_its_folder_alone(run: rundir.RunDir, tmp_path: Path) -> None:
+    before = {trial.name: trial.config_path.read_text() for trial in run.trials()}
+    shutil.rmtree(run.trial("0003-hidden=32-optimizer=adam").path)
+    moved = rundir.RunDir(tmp_path / "elsewhere" / "renamed")
+    moved.path.parent.mkdir()
+    run.path.rename(moved.path)
+    prepared = planning.resume(moved)
+    assert {trial.name: trial.config_json for trial in prepared.plan.trials} == before
+    assert prepared.plan.run_dir == str(moved.path)
+    assert prepared.plan.sweep.max_failures == 5
+    assert prepared.resume_command == f"kdr sweep --resume={moved.path}"
+    lay_out(prepared)
+    assert {trial.name: trial.status() for trial in moved.trials()} == dict.fromkeys(before, "queued")
+
+
+def test_a_resumed_run_takes_changes_of_its_spec_and_nothing_else(
+    run: rundir.RunDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prepared = planning.resume(run, changes=[("max_concurrent", "1")])
+    assert prepared.plan.sweep.max_concurrent == 1
+    with pytest.raises(ConfigError, match=r"--run.name=x: a run that goes on stays where it is"):
+        planning.resume(run, changes=[("name", "x")])
+    assert main(["sweep", DIGITS, f"--resume={run.path}"]) == 2
+    assert "goes on with the config and the points that it has" in capsys.readouterr().err
+    assert main(["sweep", f"--resume={run.path}", "--dry-run"]) == 0
+    assert "4, each with 1 CPU" in capsys.readouterr().out
+
+
+def test_failed_and_stopped_trials_run_again_only_when_asked(run: rundir.RunDir) -> None:
+    names = [trial.name for trial in run.trials()]
+    for name, status in zip(names, ("failed", "stopped", "diverged", "done"), strict=True):
+        rundir.write_status(run.trial(name), status)
+    lay_out(planning.resume(run))
+    assert [run.trial(name).status() for name in names] == ["failed", "stopped", "diverged", "done"]
+    lay_out(planning.resume(run, retry_failed=True))
+    assert [run.trial(name).status() for name in names] == ["queued", "queued", "diverged", "done"]
+
+
+def test_extend_adds_new_points_and_keeps_what_is_there(tmp_path: Path) -> None:
+    place = (f"--run.root={tmp_path}", "--run.name=demo")
+    run = lay_out(prepare("--sweep.model.hidden=[16, 32]", *place))
+    rundir.write_status(run.trial("0000-hidden=16"), "done")
+    with pytest.raises(ConfigError, match="To add the new points to it: --extend"):
+        prepare("--sweep.model.hidden=[16, 32, 64]", *place)
+    lay_out(prepare("--sweep.model.hidden=[64, 32, 8]", *place, extend=True))
+    assert [trial.name for trial in run.trials()] == [
+        "0000-hidden=16",
+        "0001-hidden=32",
+        "0002-hidden=64",
+        "0003-hidden=8",
+    ]
+    assert run.trial("0000-hidden=16").status() == "done"
+    assert [row["name"] for row in run.sweep["trials"]] == [trial.name for trial in run.trials()]
+    # Points over another path, too; and what a run was extended with is part of it from then on.
+    lay_out(prepare("--sweep.optimizer.learning_rate=[0.5]", *place, extend=True))
+    prepared = planning.resume(run)
+    assert [trial.name for trial in prepared.plan.trials][-1] == "0004-learning_rate=0.5"
+    with pytest.raises(ConfigError, match="num_train_steps 500 -> 7"):
+        prepare("--sweep.model.hidden=[99]", "--cfg.num_train_steps=7", *place, extend=True)
+
+
+def test_extending_what_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--extend: there is no run"):
+        prepare("--sweep.model.hidden=[64]", f"--run.root={tmp_path}", "--run.name=demo", extend=True)
+
+
+def test_seeds_repeat_each_point(tmp_path: Path) -> None:
+    plan = prepare("--sweep.model.hidden=[16, 32]", "--cfg.seed=7", f"--run.root={tmp_path}", seeds=3).plan
+    assert [dict(trial.overrides) for trial in plan.trials] == [
+        {"model.hidden": hidden, "seed": seed} for hidden in (16, 32) for seed in (7, 8, 9)
+    ]
+    with pytest.raises(ConfigError, match=r"--sweep.seed names the seeds already"):
+        prepare("--sweep.seed=[1, 2]", f"--run.root={tmp_path}", seeds=3)
+
+
+def test_dry_run_says_how_many_run_at_a_time_and_what_they_fill(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["sweep", DIGITS, "--sweep.model.hidden=[32, 128]", f"--run.root={tmp_path}", "--dry-run"]
+    assert main([*words, "--seeds=2", "--run.max_concurrent=1", "--address=local"]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"trials +4, each with 1 CPU", out)
+    assert re.search(r"at a time +1 on this machine", out)
+    # 5 checkpoints of 9,610 parameters, Adam's two moments with them.
+    assert re.search(r"disk +about 2\.3 MB \(5 checkpoints of 115 KB a trial\)", out)
+    assert main([*words, "--address=10.0.0.1:6379"]) == 0
+    assert "as many as the cluster carries" in capsys.readouterr().out
+    assert "ray" not in sys.modules
+
+
+@pytest.mark.parametrize("dry_run", [[], ["--dry-run"]])
+def test_u14_what_this_machine_could_never_run_is_refused_before_anything_is_made(
+    dry_run: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    words = [DIGITS, f"--run.root={tmp_path}", "--run.resources={'CPU': 4096}", "--no-tracking"]
+    assert main(["sweep", *words, *dry_run]) == 2
+    assert re.search(r"run.resources: asked for CPU 4096 on one node. Available: .* CPU \d", capsys.readouterr().err)
+    assert list(tmp_path.iterdir()) == []
+    assert "ray" not in sys.modules
+
+
+def test_a_sweep_from_python_plans_what_the_command_line_plans(tmp_path: Path) -> None:
+    config = digits.get_config()
+    in_python = {"optimizer.learning_rate": [1e-3, 1e-2]}
+    as_text = ["optimizer.learning_rate=[1e-3, 1e-2]"]
+    plans = [
+        planning.prepare_experiment(
+            experiments.Experiment(konfig.ConfigFile(config, Path("demo"), "demo"), config),
+            read_axes(config, axes),
+            Sweep(name="demo", root=str(tmp_path)),
+            command="",
+        ).plan
+        for axes in (in_python, as_text, [konfig.axis("optimizer.learning_rate", [1e-3, 1e-2])])
+    ]
+    words = ("--sweep.optimizer.learning_rate=[1e-3, 1e-2]", f"--run.root={tmp_path}", "--run.name=demo")
+    assert {plan.trials for plan in plans} == {prepare(*words).plan.trials}
+
+
+def test_sources_keep_the_types_of_points(run: rundir.RunDir) -> None:
+    trials = sources.read_trials(run)
+    assert isinstance(dict(trials[0].overrides)["optimizer"], konfig.ConfigDict)
+    assert [trial.index for trial in trials] == [0, 1, 2, 3]
