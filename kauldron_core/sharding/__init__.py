@@ -6,7 +6,7 @@ from kauldron_core.sharding.path_rules import PathRules
 from kauldron_core.sharding.placing import device_put
 from kauldron_core.sharding.rules import FIRST_DIM, REPLICATED, FirstDim, FSDPSharding, ShardingRule, Split
 from kauldron_core.sharding.strategy import ShardingStrategy
-from kauldron_core.sharding.trees import ShardingTree, with_sharding_constraint
+from kauldron_core.sharding.trees import ShardingTree, resolved, with_sharding_constraint
 
 __all__ = [
     "DATA_AXES",
@@ -24,5 +24,6 @@ __all__ = [
     "current_mesh",
     "device_put",
     "in_mesh",
+    "resolved",
     "with_sharding_constraint",
 ]

@@ -74,12 +74,15 @@ class PathRules(ShardingRule):
 @functools.lru_cache(maxsize=1_000)
 def compiled(pattern: str) -> re.Pattern[str]:
     """Returns the regular expression that a pattern stands for, to be searched for in a dotted path."""
-    # A path as the rest of the house writes it, `layers[0].kernel`, is taken for one as well.
+    readings = []
+    # A path as the rest of the house writes it, `layers[0].kernel`, is one as well; `layers_[01]` may be both.
     plain = _INDEX.sub(r".\1", pattern)
     if not _REGEX_CHARACTERS.search(plain):
-        return re.compile(rf"(?:^|\.){_from_glob(plain)}(?:\.|$)")
+        readings.append(_from_glob(plain))
+    if _REGEX_CHARACTERS.search(pattern):
+        readings.append(pattern)
     try:
-        return re.compile(rf"(?:^|\.)(?:{pattern})(?:\.|$)")
+        return re.compile(rf"(?:^|\.)(?:{'|'.join(readings)})(?:\.|$)")
     except re.error as error:
         raise ConfigError(f"sharding: {pattern!r} is neither a path nor a regular expression: {error}.") from None
 

@@ -67,7 +67,7 @@ def update(state: TrainState, batch: Any) -> tuple[TrainState, jax.Array]:
 @functools.cache
 def on_one_device() -> np.ndarray:
     """Returns the loss curve of a loop without any sharding."""
-    state, step = init(batches()[0]), jax.jit(update)
+    state, step = jax.jit(init)(batches()[0]), jax.jit(update)
     losses = []
     for batch in batches():
         state, loss = step(state, batch)

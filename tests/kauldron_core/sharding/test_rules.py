@@ -97,6 +97,7 @@ def test_fsdp_leaves_small_arrays_whole():
         ("emb*", {"embedding"}),
         ("head.(kernel|nothing)", {"head.kernel"}),
         (r"layers.\d.kernel", {"layers[0].kernel", "layers[1].kernel"}),
+        ("layers.[01].bias", {"layers[0].bias", "layers[1].bias"}),
         ("layers", {"layers[0].kernel", "layers[0].bias", "layers[1].kernel", "layers[1].bias"}),
     ],
 )
