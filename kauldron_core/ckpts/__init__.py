@@ -3,6 +3,13 @@
 from kauldron_core.ckpts.background import SaveFailed
 from kauldron_core.ckpts.checkpointer import Checkpointer
 from kauldron_core.ckpts.layout import all_steps, is_committed, latest_step, step_path
+from kauldron_core.ckpts.loaders import (
+    InitTransform,
+    MultiTransform,
+    PartialKauldronLoader,
+    SimpleCheckpointLoader,
+    find_checkpoint,
+)
 from kauldron_core.ckpts.mismatch import StateMismatch
 from kauldron_core.ckpts.reader import Checkpoint, DamagedCheckpoint, MissingCheckpoint, load
 
@@ -10,10 +17,15 @@ __all__ = [
     "Checkpoint",
     "Checkpointer",
     "DamagedCheckpoint",
+    "InitTransform",
     "MissingCheckpoint",
+    "MultiTransform",
+    "PartialKauldronLoader",
     "SaveFailed",
+    "SimpleCheckpointLoader",
     "StateMismatch",
     "all_steps",
+    "find_checkpoint",
     "is_committed",
     "latest_step",
     "load",

@@ -51,7 +51,7 @@ class BackgroundSaver:
         finished: list[int] = []
         # Orbax calls back just before it renames the folder, and the rename is what commits.
         while self._written and layout.is_committed(self._written[0]):
-            finished.append(int(self._written.popleft().name.removeprefix("ckpt_")))
+            finished.append(layout.step_of(self._written.popleft()))
         return tuple(finished)
 
     def wait(self) -> None:

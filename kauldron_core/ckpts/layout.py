@@ -22,6 +22,11 @@ def step_path(directory: str | os.PathLike[str], step: int) -> epath.Path:
     return epath.Path(directory) / f"ckpt_{step}"
 
 
+def step_of(path: str | os.PathLike[str]) -> int:
+    """Returns the step of the checkpoint in the folder `path`."""
+    return int(epath.Path(path).name.removeprefix("ckpt_"))
+
+
 def all_steps(directory: str | os.PathLike[str]) -> list[int]:
     """Returns the steps of the committed checkpoints, ascending. Other names in the folder are ignored."""
     try:
