@@ -29,12 +29,20 @@ def step_of(path: str | os.PathLike[str]) -> int:
 
 def all_steps(directory: str | os.PathLike[str]) -> list[int]:
     """Returns the steps of the committed checkpoints, ascending. Other names in the folder are ignored."""
+    return [step for step in _named_steps(directory) if is_committed(step_path(directory, step))]
+
+
+def unfinished_steps(directory: str | os.PathLike[str]) -> list[int]:
+    """Returns the steps whose name is taken by something that is no checkpoint: an empty folder, a file."""
+    return [step for step in _named_steps(directory) if not is_committed(step_path(directory, step))]
+
+
+def _named_steps(directory: str | os.PathLike[str]) -> list[int]:
     try:
         names = [path.name for path in epath.Path(directory).iterdir()]
     except (FileNotFoundError, NotADirectoryError):
         return []
-    steps = [int(match[1]) for name in names if (match := _NAME.fullmatch(name))]
-    return sorted(step for step in steps if is_committed(step_path(directory, step)))
+    return sorted(int(match[1]) for name in names if (match := _NAME.fullmatch(name)))
 
 
 def latest_step(directory: str | os.PathLike[str]) -> int | None:
@@ -45,10 +53,20 @@ def latest_step(directory: str | os.PathLike[str]) -> int | None:
 def is_committed(path: str | os.PathLike[str]) -> bool:
     """Returns whether the save of this checkpoint came to its end. It may have been damaged since."""
     path = epath.Path(path)
+    if _NAME.fullmatch(path.name) is None:
+        return False
+    return (path / _COMMIT_FILE).exists() or _is_closed(path)
+
+
+def _is_closed(path: epath.Path) -> bool:
+    """Returns whether one may not look into the folder; who reads it then says so, and takes no older one silently."""
     try:
-        return _NAME.fullmatch(path.name) is not None and (path / _COMMIT_FILE).exists()
+        next(iter(path.iterdir()), None)
     except PermissionError:
-        return True  # Something is there; who reads it says why it can't be read, and takes no older one silently.
+        return True
+    except OSError:
+        pass
+    return False
 
 
 def missing_parts(path: str | os.PathLike[str]) -> list[str]:

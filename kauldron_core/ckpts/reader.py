@@ -72,6 +72,7 @@ def load(
         return _load_one(directory, template, step, only)
     if not steps:
         raise MissingCheckpoint(f"{os.fspath(directory)}: there is no checkpoint.")
+    _report_unfinished(directory, newest=steps[-1])
     damaged: list[int] = []
     for candidate in reversed(steps):
         try:
@@ -86,12 +87,28 @@ def load(
     raise AssertionError("unreachable")
 
 
+def _report_unfinished(directory: str | os.PathLike[str], *, newest: int) -> None:
+    for step in layout.unfinished_steps(directory):
+        if step > newest:
+            _logger.warning(
+                "%s: not a whole checkpoint, it is passed over for the one at step %d.",
+                layout.step_path(directory, step),
+                newest,
+            )
+
+
 def read_metadata(path: epath.Path) -> dict[str, Any]:
     """Returns what a committed checkpoint says of itself, after a look at whether it is whole.
 
     Raises:
       DamagedCheckpoint: If a part is missing, or it doesn't say what it holds.
+      ConfigError: If it may not be read. It may be fine, so no older one is taken in its place.
     """
+    try:
+        for folder in (path, *(path / part for part in layout.PARTS)):
+            _ = list(folder.iterdir()) if folder.is_dir() else None
+    except PermissionError as error:
+        raise ConfigError(_not_permitted(path, error)) from error
     missing = layout.missing_parts(path)
     if missing:
         raise DamagedCheckpoint(f"{path}: damaged, it lacks {listing(missing)}.")
@@ -162,4 +179,10 @@ def _calling_it_damaged(path: epath.Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
+        if "permission denied" in str(error).lower():
+            raise ConfigError(_not_permitted(path, error)) from error
         raise DamagedCheckpoint(f"{path}: damaged, it can't be read: {cause_of(error)}") from error
+
+
+def _not_permitted(path: epath.Path, error: Exception) -> str:
+    return f"{path}: may not be read by this user; change its permissions, or move it away: {cause_of(error)}"

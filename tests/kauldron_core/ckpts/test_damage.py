@@ -1,0 +1,251 @@
+"""A save that was killed, or damaged since, is never taken for the latest; the one before it stands."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from kauldron_core import ckpts
+from kauldron_core.errors import ConfigError
+from tests.kauldron_core.ckpts import states
+
+SOMEBODY = 65534
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    workdir = tmp_path_factory.mktemp("saved")
+    states.save(workdir, 3, 8)
+    return workdir
+
+
+@pytest.fixture
+def workdir(saved: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
+    """A run with whole checkpoints at 3 and 8."""
+    return pathlib.Path(shutil.copytree(saved, tmp_path / "run"))
+
+
+def _arrays(path: pathlib.Path) -> list[pathlib.Path]:
+    return [file for file in (path / "state").rglob("d/*") if file.is_file()]
+
+
+def _cut_arrays(path: pathlib.Path) -> None:
+    for file in _arrays(path):
+        file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+def _empty_arrays(path: pathlib.Path) -> None:
+    for file in _arrays(path):
+        file.write_bytes(b"")
+
+
+def _lose_arrays(path: pathlib.Path) -> None:
+    for file in _arrays(path):
+        file.unlink()
+
+
+def _lose_manifest(path: pathlib.Path) -> None:
+    (path / "state" / "manifest.ocdbt").unlink()
+
+
+def _lose_tree(path: pathlib.Path) -> None:
+    (path / "state" / "_METADATA").unlink()
+
+
+def _lose_metadata(path: pathlib.Path) -> None:
+    shutil.rmtree(path / "metadata")
+
+
+def _cut_metadata(path: pathlib.Path) -> None:
+    (path / "metadata" / "metadata").write_text('{"state": ')
+
+
+def _empty_metadata(path: pathlib.Path) -> None:
+    (path / "metadata" / "metadata").write_text("[]")
+
+
+def _cut_data(path: pathlib.Path) -> None:
+    (path / "data" / "metadata").write_text("{")
+
+
+def _empty_part(path: pathlib.Path) -> None:
+    shutil.rmtree(path / "state")
+    (path / "state").mkdir()
+
+
+def _part_is_a_file(path: pathlib.Path) -> None:
+    shutil.rmtree(path / "state")
+    (path / "state").write_text("")
+
+
+DAMAGES = [
+    _cut_arrays,
+    _empty_arrays,
+    _lose_arrays,
+    _lose_manifest,
+    _lose_tree,
+    _lose_metadata,
+    _cut_metadata,
+    _empty_metadata,
+    _cut_data,
+    _empty_part,
+    _part_is_a_file,
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_c04_damage_is_reported_and_set_aside_and_the_one_before_is_used(
+    workdir: pathlib.Path, damage: Callable[[pathlib.Path], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = workdir / "checkpoints"
+    damage(folder / "ckpt_8")
+    checkpointer = ckpts.Checkpointer(workdir=workdir)
+    found = checkpointer.load(states.train_state())
+    assert (found.step, found.damaged_steps) == (3, (8,))
+    assert "ckpt_8: damaged" in caplog.text
+    with pytest.raises(ckpts.DamagedCheckpoint, match="ckpt_8: damaged"):
+        checkpointer.load(states.train_state(), step=8)
+    checkpointer.set_aside(8)
+    assert sorted(path.name for path in folder.glob("ckpt_*")) == ["ckpt_3", "ckpt_8.damaged-1"]
+    assert checkpointer.all_steps == [3]
+
+
+def test_what_is_set_aside_twice_is_kept_twice(workdir: pathlib.Path) -> None:
+    checkpointer = ckpts.Checkpointer(workdir=workdir)
+    checkpointer.set_aside(8)
+    states.save(workdir, 8)
+    checkpointer.set_aside(8)
+    names = sorted(path.name for path in (workdir / "checkpoints").glob("ckpt_8*"))
+    assert names == ["ckpt_8.damaged-1", "ckpt_8.damaged-2"]
+
+
+@pytest.mark.parametrize("kind", ["empty folder", "file", "folder of another program"])
+def test_what_is_no_checkpoint_is_passed_over_and_makes_way(
+    workdir: pathlib.Path, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    place = workdir / "checkpoints" / "ckpt_12"
+    if kind == "file":
+        place.write_text("notes")
+    else:
+        place.mkdir()
+    if kind == "folder of another program":
+        (place / "weights.npz").write_text("notes")
+    assert ckpts.Checkpointer(workdir=workdir).load(states.train_state()).step == 8
+    assert "ckpt_12: not a whole checkpoint, it is passed over for the one at step 8" in caplog.text
+    checkpointer = states.save(workdir, 12, max_to_keep=1)
+    assert checkpointer.all_steps == [12]
+    aside = place.with_name("ckpt_12.damaged-1")
+    assert aside.exists()
+    if kind != "empty folder":
+        assert (aside if kind == "file" else aside / "weights.npz").read_text() == "notes"
+
+
+@contextlib.contextmanager
+def _as_somebody() -> Iterator[pathlib.Path]:
+    """A folder of a user to whom permissions apply; they don't to root."""
+    folder = pathlib.Path(tempfile.mkdtemp())
+    uid = os.geteuid()
+    if uid == 0:
+        os.chown(folder, SOMEBODY, SOMEBODY)
+        os.seteuid(SOMEBODY)
+    try:
+        yield folder
+    finally:
+        os.seteuid(uid)
+        for path in [folder, *folder.rglob("*")]:
+            path.chmod(0o700)
+        shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("place", ["", "state", "state/d", "metadata"])
+def test_a_checkpoint_that_may_not_be_read_is_not_passed_over_in_silence(place: str) -> None:
+    """It may be whole: training again from an older one would throw work away."""
+    with _as_somebody() as workdir:
+        checkpointer = states.save(workdir, 3, 8)
+        checkpointer.close()
+        (workdir / "checkpoints" / "ckpt_8" / place).chmod(0)
+        with pytest.raises(ConfigError, match="ckpt_8: may not be read by this user; change its permissions"):
+            checkpointer.load(states.train_state())
+        assert ckpts.load(workdir / "checkpoints", states.train_state(), step=3).step == 3
+
+
+def test_a_folder_that_may_not_be_written_fails_the_save_by_name() -> None:
+    with _as_somebody() as workdir:
+        checkpointer = states.save(workdir, 3)
+        (workdir / "checkpoints").chmod(0o500)
+        with pytest.raises(ckpts.SaveFailed, match=r"ckpt_8: the checkpoint could not be saved: .*ermission denied"):
+            checkpointer.save(states.train_state(8), step=8)
+        assert checkpointer.all_steps == [3]
+
+
+def test_c08_a_full_disk_fails_the_next_save_and_the_earlier_ones_stand(tmp_path: pathlib.Path) -> None:
+    noise = {"noise": jnp.asarray(np.random.default_rng(0).random(200_000, np.float32))}
+    checkpointer = ckpts.Checkpointer(workdir=tmp_path, max_to_keep=2)
+    for step in (1, 2):
+        checkpointer.save(noise, step=step)
+    checkpointer.wait()
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    try:
+        checkpointer.save(noise, step=3)
+        with pytest.raises(ckpts.SaveFailed, match="ckpt_3: the checkpoint could not be saved"):
+            checkpointer.save(noise, step=4)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert checkpointer.all_steps == [1, 2]
+    assert checkpointer.load(noise).step == 2
+    for step in (5, 6):
+        checkpointer.save(noise, step=step)
+        checkpointer.wait()
+        checkpointer.finished()
+    assert checkpointer.all_steps == [5, 6]
+    assert sorted(path.name for path in (tmp_path / "checkpoints").glob("ckpt_*")) == ["ckpt_5", "ckpt_6"]
+
+
+KILLED_WHILE_SAVING = """
+import os, pathlib, signal, sys, threading, time
+import jax.numpy as jnp
+from kauldron_core import ckpts
+
+checkpointer = ckpts.Checkpointer(workdir=sys.argv[1])
+state = {"w": jnp.ones(3_000_000)}
+checkpointer.save(state, step=1)
+checkpointer.wait()
+
+def kill():
+    while not list(pathlib.Path(sys.argv[1]).glob("checkpoints/ckpt_2.orbax*")):
+        time.sleep(0.0005)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+threading.Thread(target=kill).start()
+checkpointer.save(state, step=2)
+checkpointer.wait()
+time.sleep(5)
+"""
+
+
+@pytest.mark.process
+def test_c02_a_save_that_was_killed_is_no_checkpoint_and_leaves_nothing(tmp_path: pathlib.Path) -> None:
+    ended = subprocess.run([sys.executable, "-c", KILLED_WHILE_SAVING, str(tmp_path)], timeout=100, check=False)
+    assert ended.returncode == -signal.SIGKILL
+    folder = tmp_path / "checkpoints"
+    foreign = folder / "ckpt_7.orbax-checkpoint-tmp"
+    foreign.mkdir()
+    checkpointer = ckpts.Checkpointer(workdir=tmp_path)
+    state = {"w": jnp.ones(3_000_000)}
+    assert checkpointer.load(state).step == 1
+    checkpointer.save(state, step=3)
+    checkpointer.wait()
+    assert sorted(path.name for path in folder.glob("ckpt_*")) == ["ckpt_1", "ckpt_3", foreign.name]
