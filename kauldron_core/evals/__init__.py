@@ -1,7 +1,10 @@
 """Evaluation: exact numbers over a data set, and when to take them."""
 
-from kauldron_core.evals.evaluator import EvalResult, EvaluationStopped, Evaluator, usable_in_evaluation
+from kauldron_core.evals.evaluator import EvaluationStopped, Evaluator, shard_of, usable_in_evaluation
+from kauldron_core.evals.per_example import PerExample
+from kauldron_core.evals.results import Collected, EvalResult
 from kauldron_core.evals.run_strategies import (
+    EveryNCheckpoints,
     EveryNSteps,
     Final,
     Once,
@@ -9,16 +12,25 @@ from kauldron_core.evals.run_strategies import (
     StandaloneEveryCheckpoint,
     StandaloneLastCheckpoint,
 )
+from kauldron_core.evals.walks import EvalEpoch, FirstBatches, RollingBatches, Walk
 
 __all__ = [
+    "Collected",
+    "EvalEpoch",
     "EvalResult",
     "EvaluationStopped",
     "Evaluator",
+    "EveryNCheckpoints",
     "EveryNSteps",
     "Final",
+    "FirstBatches",
     "Once",
+    "PerExample",
+    "RollingBatches",
     "RunStrategy",
     "StandaloneEveryCheckpoint",
     "StandaloneLastCheckpoint",
+    "Walk",
+    "shard_of",
     "usable_in_evaluation",
 ]

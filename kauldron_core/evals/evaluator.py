@@ -7,17 +7,24 @@ import dataclasses
 import functools
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from typing import Any, Protocol
 
 import jax
 import numpy as np
 
 from kauldron_core.errors import ConfigError
-from kauldron_core.evals.program import EvalProgram, Parts, split_by_mask
+from kauldron_core.evals.per_example import PerExample, without_texts
+from kauldron_core.evals.program import EvalForward, EvalProgram, Parts, num_rows_of, split_by_mask
+from kauldron_core.evals.results import Collected, EvalResult
 from kauldron_core.evals.run_strategies import RunStrategy
+from kauldron_core.evals.walks import EvalEpoch, FirstBatches, Walk
 from kauldron_core.forward import AuxiliariesState, ForwardPass, RngStreams, TrainState, padding_mask_of, reads
 from kauldron_core.losses import named_losses
+
+
+# Where a trainer keeps what its evaluators leave unset, if under another name.
+_INHERITED = {"ds": "eval_ds", "losses": "train_losses", "metrics": "train_metrics"}
 
 
 class EvaluationStopped(Exception):
@@ -32,27 +39,6 @@ class StateTransform(Protocol):
         ...
 
 
-@dataclasses.dataclass(frozen=True)
-class EvalResult:
-    """What came out of one evaluation.
-
-    Attributes:
-      name: The evaluator's name.
-      step: Step of the state.
-      states: The merged states, on the host.
-      values: The computed scalars: `losses/total`, `metrics/accuracy`.
-      num_examples: Examples counted, padding excluded.
-      seconds: How long it took.
-    """
-
-    name: str
-    step: int
-    states: AuxiliariesState
-    values: dict[str, float]
-    num_examples: int
-    seconds: float
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Evaluator:
     """Evaluates a state over one epoch of `ds`, in stored order, the last batch padded and masked.
@@ -64,24 +50,60 @@ class Evaluator:
     Attributes:
       run: When it runs.
       ds: The data; the trainer's `eval_ds` where unset.
-      num_batches: How many batches to use; None is all of them.
+      walk: Which batches of it: `EvalEpoch()`, `FirstBatches(n)` or `RollingBatches(n)`.
+      num_batches: Short for `walk=FirstBatches(num_batches)`.
+      batch_size: Another batch size than that of the data.
       losses: Losses by name; the trainer's where unset.
       metrics: Metrics by name; where unset the trainer's, but for those that read gradients.
       model: The model; the trainer's where unset.
+      method: Which method of the model computes `preds`; None is `__call__`.
       rng_streams: The random streams; the trainer's where unset.
       init_transform: Changes the state before it is evaluated: `kd.optim.UseEmaParams()` evaluates the average.
+      dtype: What parameters and inputs are cast to for the model, `'bfloat16'`; its outputs come back as float32.
+      discard_opt: Whether a stand-alone evaluation reads the checkpoint without the optimizer's state. Where unset it
+        does so if there is no `init_transform`, which may need it.
+      per_example: What to keep of each example, besides the numbers over all of them.
       name: Its key in `trainer.evals`, set there.
     """
 
     run: RunStrategy
     ds: Any = None
+    walk: Walk | None = None
     num_batches: int | None = None
+    batch_size: int | None = None
     losses: Mapping[str, Any] | None = None
     metrics: Mapping[str, Any] | None = None
     model: Any = None
+    method: str | None = None
     rng_streams: RngStreams | None = None
     init_transform: StateTransform | None = None
+    dtype: Any = None
+    discard_opt: bool | None = None
+    per_example: PerExample | None = None
     name: str = "eval"
+
+    def __post_init__(self):
+        if self.walk is not None and self.num_batches is not None:
+            raise ConfigError(f"evals.{self.name}: walk and num_batches both say which batches to take. Set one.")
+        self._walk.check(self.run, at=f"evals.{self.name}.walk")
+        if self.discard_opt and self.init_transform is not None:
+            raise ConfigError(
+                f"evals.{self.name}.discard_opt: the init_transform may need the optimizer's state. Unset one of them."
+            )
+
+    @property
+    def needs_opt_state(self) -> bool:
+        """Whether a state without the optimizer's part won't do."""
+        return self.init_transform is not None if self.discard_opt is None else not self.discard_opt
+
+    def check(self) -> None:
+        """Raises unless everything is there that an evaluation needs.
+
+        Raises:
+          ConfigError: If a part is missing: it is neither set here nor in the trainer.
+        """
+        for field in ("ds", "model", "losses", "metrics"):
+            self._require(field)
 
     def evaluate(self, state: TrainState, *, stop: threading.Event | None = None) -> EvalResult:
         """Returns the losses and metrics of `state`.
@@ -95,40 +117,58 @@ class Evaluator:
           ConfigError: If there is no data, or the evaluator was built alone and lacks a part.
         """
         started = time.monotonic()
+        collected = self.collect(state, stop=stop)
+        return self.result(collected, step=int(state.step), seconds=time.monotonic() - started)
+
+    def collect(
+        self, state: TrainState, *, stop: threading.Event | None = None, shard_index: int = 0, shard_count: int = 1
+    ) -> Collected[AuxiliariesState]:
+        """Returns the states over one share of the data. Those of all shares, merged, are those of the whole.
+
+        Args:
+          state: The state; it is not changed.
+          stop: When set, it ends before its next batch.
+          shard_index: Which share.
+          shard_count: How many there are; each has batches of the full size.
+
+        Raises:
+          EvaluationStopped: If `stop` was set.
+          ConfigError: If there is no data, or the evaluator was built alone and lacks a part.
+        """
         if self.init_transform is not None:
             state = self.init_transform.transform(state)
-        total, num_examples = AuxiliariesState(), 0
-        running: AuxiliariesState | None = None
-        with self._batches() as batches:
-            for batch in batches:
+        collector = _Collector(self.per_example)
+        with contextlib.closing(self._batches(state, shard_index, shard_count)) as batches:
+            for places, batch in batches:
                 if stop is not None and stop.is_set():
                     raise EvaluationStopped(self.name)
-                previous, running = running, self._evaluate_batch(state, batch)
-                # Fetched one batch late: the device works on this one while the host merges the one before.
-                if previous is not None:
-                    total = total.merge(previous.to_host())
-                num_examples += _num_examples(batch)
-        if running is None:
-            raise ConfigError(f"evals.{self.name}.ds: there is no data to evaluate on.")
-        total = total.merge(running.to_host())
+                collector.add(*self._evaluate_batch(state, batch), batch, places)
+        return collector.finish(at=f"evals.{self.name}.ds")
+
+    def result(self, collected: Collected[AuxiliariesState], *, step: int, seconds: float) -> EvalResult:
+        """Returns the numbers of what was collected."""
         return EvalResult(
             name=self.name,
-            step=int(state.step),
-            states=total,
-            values=total.scalars(),
-            num_examples=num_examples,
-            seconds=time.monotonic() - started,
+            step=step,
+            states=collected.states,
+            values=collected.states.scalars(),
+            num_examples=collected.num_examples,
+            seconds=seconds,
+            examples=collected.examples,
         )
 
-    def _evaluate_batch(self, state: TrainState, batch: Any) -> AuxiliariesState:
+    def _evaluate_batch(self, state: TrainState, batch: Any) -> tuple[AuxiliariesState, dict[str, Any]]:
+        batch = without_texts(batch)
         whole, unpadded = self._programs_for(state, batch)
-        states = whole(state, batch)
+        states, outputs = whole(state, batch)
         mask = padding_mask_of(batch)
         if not whole.unmasked or mask is None or np.all(mask):
-            return states
-        # What takes no mask has counted the padding: it runs again, on the examples alone.
+            return states, outputs
+        # What takes no mask has counted the padding: it runs again, on the examples alone, if there are any.
         states = states.without(losses=whole.unmasked.losses, metrics=whole.unmasked.metrics)
-        return states.merge(unpadded(state, _select(batch, np.asarray(mask))))
+        if np.any(mask):
+            states = states.merge(unpadded(state, _select(batch, np.asarray(mask)))[0])
+        return states, outputs
 
     def _programs_for(self, state: TrainState, batch: Any) -> tuple[EvalProgram, EvalProgram]:
         """Returns the program for every batch, and the one for the remainder of what takes no mask."""
@@ -136,18 +176,22 @@ class Evaluator:
             forward = self._forward
             masked, unmasked = split_by_mask(forward, self._parts, state, batch)
             self._check_hosts(unmasked)
-            none = Parts({}, {})
-            self._programs.extend([EvalProgram(forward, masked, unmasked), EvalProgram(forward, none, unmasked)])
+            whole = EvalProgram(forward, masked, unmasked, self.per_example)
+            self._programs.extend([whole, EvalProgram(forward, Parts({}, {}), unmasked)])
         whole, unpadded = self._programs
         return whole, unpadded
 
     def _check_hosts(self, unmasked: Parts) -> None:
-        if jax.process_count() > 1 and unmasked:
+        if jax.process_count() == 1:
+            return
+        if unmasked:
             names = ", ".join([*unmasked.losses, *unmasked.metrics])
             raise ConfigError(
                 f"evals.{self.name}: {names}: without a `mask` argument they need the unpadded remainder, and there is "
                 "none with several hosts. Give their `get_state` a mask."
             )
+        if self.per_example is not None:
+            raise ConfigError(f"evals.{self.name}.per_example: rows are kept on one host only, and there are several.")
 
     @functools.cached_property
     def _programs(self) -> list[EvalProgram]:
@@ -159,29 +203,79 @@ class Evaluator:
         return Parts(dict(named_losses(self._require("losses"))), self._require("metrics"))
 
     @functools.cached_property
-    def _forward(self) -> ForwardPass:
-        readers = (*self._parts.losses.values(), *self._parts.metrics.values())
-        return ForwardPass(self._require("model"), self.rng_streams or RngStreams(), readers)
+    def _forward(self) -> EvalForward:
+        readers = [*self._parts.losses.values(), *self._parts.metrics.values()]
+        if self.per_example is not None:
+            readers.append(self.per_example)
+        model, rng_streams = self._require("model"), self.rng_streams or RngStreams()
+        return EvalForward(ForwardPass(model, rng_streams, readers, method=self.method), self.dtype)
 
-    @contextlib.contextmanager
-    def _batches(self) -> Iterator[Iterator[Any]]:
+    @property
+    def _walk(self) -> Walk:
+        return self.walk or (EvalEpoch() if self.num_batches is None else FirstBatches(self.num_batches))
+
+    def _batches(self, state: TrainState, shard_index: int, shard_count: int) -> Generator[tuple[np.ndarray, Any]]:
+        """Yields batches and where their examples stand in the data."""
+        ds = shard_of(self._data(), shard_index, shard_count)
+        batches = self._walk.batches(ds, run=self.run, step=int(state.step))
+        with contextlib.closing(batches):  # pyright: ignore[reportArgumentType]
+            for number, batch in batches:
+                rows = np.arange(num_rows_of(without_texts(batch)))
+                yield (number * len(rows) + rows) * shard_count + shard_index, batch
+
+    def _data(self) -> Any:
         ds = self._require("ds")
-        ds = ds.for_eval() if hasattr(ds, "for_eval") else ds
-        batches = iter(ds if self.num_batches is None else ds.take(self.num_batches))
-        try:
-            yield batches
-        finally:
-            # Data workers end with the evaluation, also with one that was stopped.
-            if hasattr(batches, "close"):
-                batches.close()
+        if self.batch_size is not None:
+            ds = dataclasses.replace(ds, batch_size=self.batch_size)
+        return ds.for_eval() if hasattr(ds, "for_eval") else ds
 
     def _require(self, field: str) -> Any:
         value = getattr(self, field)
         if value is None:
+            where = _INHERITED.get(field, field)
             raise ConfigError(
-                f"evals.{self.name}.{field}: unset. Give it, or put the evaluator into the `evals` of a Trainer."
+                f"evals.{self.name}.{field}: unset. Give it, or put the evaluator into the `evals` of a Trainer that "
+                f"has it (`{where}`)."
             )
         return value
+
+
+class _Collector:
+    """Merges what batches gave, each one batch late: the device works on one while the host merges the one before."""
+
+    def __init__(self, per_example: PerExample | None):
+        self._per_example = per_example
+        self._total, self._num_examples = AuxiliariesState(), 0
+        self._examples: list[dict[str, Any]] | None = None if per_example is None else []
+        self._pending: tuple[Any, ...] | None = None
+
+    def add(self, states: AuxiliariesState, outputs: dict[str, Any], batch: Any, places: np.ndarray) -> None:
+        pending, self._pending = self._pending, (states, outputs, batch, places)
+        if pending is not None:
+            self._merge(*pending)
+
+    def finish(self, *, at: str) -> Collected[AuxiliariesState]:
+        if self._pending is None:
+            raise ConfigError(f"{at}: there is no data to evaluate on.")
+        self._merge(*self._pending)
+        return Collected(self._total, self._num_examples, self._examples)
+
+    def _merge(self, states: AuxiliariesState, outputs: dict[str, Any], batch: Any, places: np.ndarray) -> None:
+        self._total = self._total.merge(states.to_host())
+        mask = padding_mask_of(batch)
+        self._num_examples += len(places) if mask is None else int(np.sum(mask))
+        if self._per_example is not None and self._examples is not None:
+            rows = self._per_example.rows(jax.device_get(outputs), batch, places=places, mask=mask)
+            self._examples.extend(rows)
+
+
+def shard_of(ds: Any, shard_index: int, shard_count: int) -> Any:
+    """Returns one of `shard_count` disjoint shares of `ds`, with as many examples in a batch as `ds` has."""
+    if shard_count == 1:
+        return ds
+    return dataclasses.replace(
+        ds, batch_size=ds.batch_size * shard_count, shard_index=shard_index, shard_count=shard_count
+    )
 
 
 def usable_in_evaluation(metrics: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -189,11 +283,6 @@ def usable_in_evaluation(metrics: Mapping[str, Any]) -> Mapping[str, Any]:
     training_only = ("grads", "updates", "opt_state", "subgrads", "subupdates")
     unusable = [name for name, metric in metrics.items() if any(reads(metric, field) for field in training_only)]
     return {name: metric for name, metric in metrics.items() if name not in unusable} if unusable else metrics
-
-
-def _num_examples(batch: Any) -> int:
-    mask = padding_mask_of(batch)
-    return int(np.sum(mask)) if mask is not None else len(jax.tree.leaves(batch)[0])
 
 
 def _select(batch: Any, mask: np.ndarray) -> Any:

@@ -8,9 +8,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from kauldron_core import losses as losses_lib
 from kauldron_core import metrics as metrics_lib
+from kauldron_core.evals.per_example import PerExample
 from kauldron_core.forward import AuxiliariesState, Context, ForwardPass, TrainState, collect_metrics, padding_mask_of
 
 
@@ -40,41 +42,90 @@ class Parts:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
+class EvalForward:
+    """The forward pass of an evaluation.
+
+    Attributes:
+      forward: Model and random streams.
+      dtype: What parameters and inputs are cast to before the model, None as they are. Its outputs come back as
+        float32 then, so that losses and metrics are computed in it.
+    """
+
+    forward: ForwardPass
+    dtype: Any = None
+
+    def __call__(self, context: Context) -> Context:
+        """Returns `context` with `preds` and `interms`. Traced."""
+        if self.dtype is None:
+            return self.forward.evaluate(context)
+        seen = self.forward.evaluate(
+            context.replace(
+                params=_cast(context.params, self.dtype),
+                collections=_cast(context.collections, self.dtype),
+                batch=_cast(context.batch, self.dtype),
+            )
+        )
+        return context.replace(preds=_cast(seen.preds, jnp.float32), interms=_cast(seen.interms, jnp.float32))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class EvalProgram:
     """Computes losses and metrics of one batch.
 
     Attributes:
-      forward: Model and random streams.
+      forward: The model.
       masked: What leaves out the padding of a padded batch.
       unmasked: What takes every row for an example.
+      per_example: What to keep of each example.
     """
 
-    forward: ForwardPass
+    forward: EvalForward
     masked: Parts
     unmasked: Parts
+    per_example: PerExample | None = None
 
-    def __call__(self, state: TrainState, batch: Any) -> AuxiliariesState:
-        """Returns the states over the examples of `batch`. Starts the computation and does not wait for it."""
+    def __call__(self, state: TrainState, batch: Any) -> tuple[AuxiliariesState, dict[str, Any]]:
+        """Returns the states over the examples of `batch`, and what is kept of each row.
+
+        Starts the computation and does not wait for it.
+        """
         return self._compiled(state.params, state.collections, state.step, batch)
 
     @functools.cached_property
-    def _compiled(self) -> Callable[..., AuxiliariesState]:
+    def _compiled(self) -> Callable[..., tuple[AuxiliariesState, dict[str, Any]]]:
         return jax.jit(self._trace)
 
-    def _trace(self, params: Any, collections: Any, step: Any, batch: Any) -> AuxiliariesState:
+    def _trace(self, params: Any, collections: Any, step: Any, batch: Any) -> tuple[AuxiliariesState, dict[str, Any]]:
         context = Context(step=step, batch=batch, params=params, collections=collections)
-        context = self.forward.evaluate(context)
+        context = self.forward(context)
         masked = self.masked.collect(context, padding_mask_of(batch))
-        return masked.merge(self.unmasked.collect(context, None))
+        states = masked.merge(self.unmasked.collect(context, None))
+        if self.per_example is None:
+            return states, {}
+        losses = {**self.masked.losses, **self.unmasked.losses}
+        return states, self.per_example.outputs(losses, context, num_rows_of(batch))
 
 
-def split_by_mask(forward: ForwardPass, parts: Parts, state: TrainState, batch: Any) -> tuple[Parts, Parts]:
+def num_rows_of(batch: Any) -> int:
+    """Returns how many rows a batch has, padding included."""
+    return next(leaf.shape[0] for leaf in jax.tree.leaves(batch) if jnp.ndim(leaf))
+
+
+def _cast(tree: Any, dtype: Any) -> Any:
+    def cast(leaf: Any) -> Any:
+        is_real = hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jnp.floating)
+        return leaf.astype(dtype) if is_real else leaf
+
+    return jax.tree.map(cast, tree)
+
+
+def split_by_mask(forward: EvalForward, parts: Parts, state: TrainState, batch: Any) -> tuple[Parts, Parts]:
     """Returns the parts that can leave out padded examples, and those that can't. Computes nothing."""
     mask = padding_mask_of(batch)
     if mask is None:
         return parts, Parts({}, {})
     context = Context(step=state.step, batch=batch, params=state.params, collections=state.collections)
-    context = jax.eval_shape(forward.evaluate, context)
+    context = jax.eval_shape(forward, context)
     takes_mask = {id(part) for part in _members(parts) if metrics_lib.accepts_padding(part, context, mask)}
     return parts.where(lambda part: id(part) in takes_mask), parts.where(lambda part: id(part) not in takes_mask)
 

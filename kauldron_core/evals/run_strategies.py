@@ -23,11 +23,15 @@ class RunStrategy:
         """
         return False
 
+    def num_runs_before(self, step: int) -> int:
+        """Returns how often it has run inside training before `step`."""
+        return sum(self.should_run(earlier, False) for earlier in range(step))
+
     def due_steps(self, checkpoint_steps: Iterable[int], is_final: bool) -> list[int]:
         """Returns the checkpoints to evaluate outside of training, oldest first.
 
         Args:
-          checkpoint_steps: Steps of the committed checkpoints.
+          checkpoint_steps: Steps of the checkpoints so far. Those that were removed since may be among them.
           is_final: Whether training has ended, so that no checkpoint will follow.
         """
         return []
@@ -53,6 +57,10 @@ class EveryNSteps(RunStrategy):
         if step == 0:
             return not self.skip_first
         return is_last or step % self.n == 0
+
+    def num_runs_before(self, step: int) -> int:
+        # Multiples of n below the step, 0 among them.
+        return -(-step // self.n) - (1 if self.skip_first and step > 0 else 0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,15 +91,45 @@ class _Standalone(RunStrategy):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StandaloneEveryCheckpoint(_Standalone):
-    """Outside of training: each checkpoint, as it lands or later.
+    """Outside of training: each checkpoint, as it lands or later, and always the last one.
 
     Attributes:
       job_group: Evaluators of one group share their processes.
       resources: What such a process owns; None lets the driver choose.
+      min_interval_s: Leave out checkpoints that were saved less than this after the last one that was evaluated.
     """
+
+    min_interval_s: float = 0.0
+
+    def __post_init__(self):
+        if self.min_interval_s < 0:
+            raise ConfigError(
+                f"StandaloneEveryCheckpoint: min_interval_s must be at least 0, not {self.min_interval_s}."
+            )
 
     def due_steps(self, checkpoint_steps: Iterable[int], is_final: bool) -> list[int]:
         return sorted(checkpoint_steps)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EveryNCheckpoints(_Standalone):
+    """Outside of training: every n-th checkpoint, and always the last one.
+
+    Attributes:
+      n: Interval in checkpoints, those counted that were removed since.
+      job_group: Evaluators of one group share their processes.
+      resources: What such a process owns; None lets the driver choose.
+    """
+
+    n: int
+
+    def __post_init__(self):
+        if self.n < 1:
+            raise ConfigError(f"EveryNCheckpoints: n must be at least 1, not {self.n}.")
+
+    def due_steps(self, checkpoint_steps: Iterable[int], is_final: bool) -> list[int]:
+        steps = sorted(checkpoint_steps)
+        return sorted({*steps[self.n - 1 :: self.n], *(steps[-1:] if is_final else [])})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import flax.linen as nn
 import jax
 
 from kauldron_core import kontext
+from kauldron_core.errors import ConfigError
 from kauldron_core.forward.context import Context
 from kauldron_core.forward.rngs import RngStreams
 from kauldron_core.modules import set_train_property
@@ -25,16 +27,19 @@ class ForwardPass:
       model: The module.
       rng_streams: Its random streams.
       readers: Losses and metrics; inner outputs are recorded only if a key of one of them asks for it.
+      method: Which method of the model is called, with those keys that it takes; None is `__call__`, with all.
     """
 
     model: nn.Module
     rng_streams: RngStreams
     readers: Sequence[Any] = ()
+    method: str | None = None
 
     def init(self, batch: Any) -> tuple[Any, dict[str, Any]]:
         """Returns new parameters and the other collections of the model. Traceable; only shapes of `batch` count."""
         with set_train_property(True):
-            variables = self.model.init(self.rng_streams.init_rngs(), **self._arguments(Context(step=0, batch=batch)))
+            arguments = self._arguments(Context(step=0, batch=batch))
+            variables = self.model.init(self.rng_streams.init_rngs(), method=self.method, **arguments)
         collections = {name: value for name, value in variables.items() if name not in ("params", _INTERMEDIATES)}
         return variables.get("params", {}), collections
 
@@ -54,6 +59,7 @@ class ForwardPass:
             preds, changed = self.model.apply(
                 {"params": context.params, **context.collections},
                 **self._arguments(context),
+                method=self.method,
                 rngs=rngs,
                 mutable=[*mutable, _INTERMEDIATES] if records else mutable,
                 capture_intermediates=records,
@@ -63,7 +69,15 @@ class ForwardPass:
         return context.replace(preds=preds, interms=interms, collections={**context.collections, **changed})
 
     def _arguments(self, context: Context) -> dict[str, Any]:
-        return kontext.resolve_from_keyed_obj(context, self.model, func=self.model.__call__)
+        if self.method is None:
+            return kontext.resolve_from_keyed_obj(context, self.model, func=self.model.__call__)
+        function = getattr(self.model, self.method, None)
+        if not callable(function):
+            raise ConfigError(f"method: {type(self.model).__name__} has no method {self.method!r}.")
+        # The keys are those of the whole model; a part of it may need fewer.
+        taken = inspect.signature(function).parameters
+        keys = {name: key for name, key in kontext.get_keypaths(self.model).items() if name in taken}
+        return kontext.resolve_from_keypaths(context, keys, at=type(self.model).__name__)
 
 
 def reads(reader: Any, field: str) -> bool:

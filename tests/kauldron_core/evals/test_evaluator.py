@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import threading
 from typing import Any
 
+import flax.linen as nn
 import flax.struct
 import jax
 import jax.numpy as jnp
@@ -166,3 +168,87 @@ def test_an_evaluator_with_all_its_parts_needs_no_trainer(state: kd.train.TrainS
         metrics=experiments.metrics(),
     )
     assert alone.evaluate(state).values == _evaluator().evaluate(state).values
+
+
+def test_a_batch_size_of_its_own(state: kd.train.TrainState) -> None:
+    evaluator = _evaluator(batch_size=9)
+    assert evaluator.evaluate(state).values == pytest.approx(_evaluator().evaluate(state).values, rel=1e-6)
+    assert {program._compiled._cache_size() for program in evaluator._programs} == {0, 1}
+
+
+def test_a_method_of_the_model_gives_the_predictions(state: kd.train.TrainState) -> None:
+    class Classifier(nn.Module):
+        x: kontext.Key = "batch.x"
+        scale: kontext.Key = "batch.scale"
+
+        @nn.compact
+        def __call__(self, x, scale):
+            return scale * self.encode(x)
+
+        @nn.compact
+        def encode(self, x):
+            return nn.Dense(experiments.CLASSES, name="head")(x)
+
+    params = {"head": {"kernel": np.eye(4, 3, dtype=np.float32), "bias": np.zeros(3, np.float32)}}
+    encoded = _evaluator(model=Classifier(), method="encode", losses={}, ds=experiments.points())
+    result = encoded.evaluate(state.replace(params=params))
+    data = experiments.load_points()
+    assert result.values["metrics/accuracy"] == np.mean(data["x"][:, :3].argmax(-1) == data["label"])
+    with pytest.raises(ConfigError, match="method: Classifier has no method 'encod'"):
+        _evaluator(model=Classifier(), method="encod").evaluate(state)
+
+
+def test_another_dtype_computes_in_it_and_reports_in_float32(state: kd.train.TrainState) -> None:
+    plain, half = _evaluator().evaluate(state), _evaluator(dtype="bfloat16").evaluate(state)
+    assert plain.values["losses/xent"] != half.values["losses/xent"]
+    assert half.values["losses/xent"] == pytest.approx(plain.values["losses/xent"], rel=0.02)
+
+
+@pytest.mark.parametrize("shard_count", [2, 3, 80])
+def test_shares_of_the_data_merge_to_the_whole(state: kd.train.TrainState, shard_count: int) -> None:
+    metrics = {**experiments.metrics(), "sum": LabelSum(labels="batch.label")}
+    evaluator = _evaluator(metrics=metrics, per_example=kd.evals.PerExample(), ds=experiments.points(batch_size=8))
+    shares = [evaluator.collect(state, shard_index=i, shard_count=shard_count) for i in range(shard_count)]
+    merged = evaluator.result(functools.reduce(kd.evals.Collected.merge, shares), step=12, seconds=1.0)
+    whole = evaluator.evaluate(state)
+    assert merged.num_examples == whole.num_examples == experiments.NUM_EXAMPLES
+    assert merged.values == pytest.approx(whole.values, rel=1e-7)
+    exact = ("metrics/accuracy", "metrics/sum/rows", "metrics/sum/total")
+    assert [merged.values[name] for name in exact] == [whole.values[name] for name in exact]
+    assert sorted(row["id"] for row in merged.examples or []) == list(range(experiments.NUM_EXAMPLES))
+
+
+def test_e06_stored_predictions_give_the_numbers_again(state: kd.train.TrainState) -> None:
+    names = np.array([f"example {i}" for i in range(experiments.NUM_EXAMPLES)])
+    ds = kd.data.InMemoryPipeline(loader=lambda: {**experiments.load_points(), "name": names}, batch_size=16)
+    per_example = kd.evals.PerExample(id="batch.name", target="batch.label")
+    result = _evaluator(ds=ds, per_example=per_example).evaluate(state)
+    assert result.examples is not None
+    assert [row["id"] for row in result.examples] == names.tolist()
+    hits = [row["prediction"].argmax() == row["target"] for row in result.examples]
+    assert np.mean(hits) == result.values["metrics/accuracy"]
+    assert np.mean([row["losses/xent"] for row in result.examples]) == pytest.approx(result.values["losses/xent"])
+    assert all(row["losses/total"] == row["losses/xent"] for row in result.examples)
+
+
+def test_what_is_missing_shows_in_a_check(state: kd.train.TrainState) -> None:
+    trainer = experiments.trainer(evals={"test": Evaluator(run=Final())})
+    trainer.evals["test"].check()
+    with pytest.raises(ConfigError, match=r"evals\.eval\.ds: unset.*`eval_ds`"):
+        Evaluator(run=Final(), model=trainer.model).check()
+
+
+def test_an_empty_set_is_a_clear_error(state: kd.train.TrainState) -> None:
+    empty = kd.data.InMemoryPipeline(loader=lambda: {"x": np.zeros((0, 4), np.float32)}, batch_size=4)
+    with pytest.raises(ConfigError, match="the data set is empty"):
+        _evaluator(ds=empty).evaluate(state)
+    with pytest.raises(ConfigError, match=r"evals\.test\.ds: there is no data"):
+        _evaluator(ds=[]).evaluate(state)
+
+
+def test_the_optimizers_state_is_needed_only_for_a_transform_of_the_state() -> None:
+    assert not _evaluator().needs_opt_state
+    assert _evaluator(init_transform=kd.optim.UseEmaParams()).needs_opt_state
+    assert _evaluator(discard_opt=False).needs_opt_state
+    with pytest.raises(ConfigError, match="discard_opt"):
+        _evaluator(discard_opt=True, init_transform=kd.optim.UseEmaParams())
