@@ -7,6 +7,7 @@ those, or building the first experiment, does.
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from evaluators.backlog import Backlog
 from evaluators.checkpoint_evaluator import CheckpointEvaluator
 from evaluators.jobs import evaluate_run
 from evaluators.ledger import due
@@ -15,15 +16,23 @@ from evaluators.watcher import committed_steps, is_committed
 
 if TYPE_CHECKING:
     from evaluators.decode import Beam, Greedy, Sample
+    from evaluators.seqio_metrics import SeqioEvaluator
 
 # Names of modules that import JAX, which the driver of a sweep does without.
-_LATE = {"Beam": "evaluators.decode", "Greedy": "evaluators.decode", "Sample": "evaluators.decode"}
+_LATE = {
+    "Beam": "evaluators.decode",
+    "Greedy": "evaluators.decode",
+    "Sample": "evaluators.decode",
+    "SeqioEvaluator": "evaluators.seqio_metrics",
+}
 
 __all__ = [
+    "Backlog",
     "Beam",
     "CheckpointEvaluator",
     "Greedy",
     "Sample",
+    "SeqioEvaluator",
     "committed_steps",
     "due",
     "evaluate_run",

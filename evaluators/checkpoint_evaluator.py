@@ -177,7 +177,7 @@ class _Recent(Generic[_T]):
 
 
 def _claim(folder: TrialDir, name: str, step: int) -> rundir.Lease:
-    path = rundir.result_path(folder, name, step).parent / ".leases" / str(step)
+    path = rundir.work_path(folder, name, step)
     is_told = False
     while (lease := rundir.Lease.acquire(path, note=f"evaluating {name} at step {step}")) is None:
         if not is_told:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from kauldron_core import konfig
-from kauldron_core.rundir import TrialDir
+from kauldron_core.rundir import DEFAULT_MAX_PENDING, TrialDir
 
 
 class Strategy(Protocol):
@@ -67,6 +67,26 @@ def standalone_strategies(trial_dir: str | os.PathLike[str]) -> Mapping[str, Str
     path = TrialDir(trial_dir).config_path
     status = path.stat()
     return _strategies(os.fspath(path.absolute()), status.st_mtime_ns, status.st_size)
+
+
+def pending_limits(trial_dir: str | os.PathLike[str]) -> Mapping[str, int | None]:
+    """Returns how many checkpoints may wait for each stand-alone evaluator of a trial, by name; None is any number.
+
+    That is its `max_pending`; where it is unset, a limit stands only if the trial removes old checkpoints.
+    """
+    path = TrialDir(trial_dir).config_path
+    status = path.stat()
+    return _pending_limits(os.fspath(path.absolute()), status.st_mtime_ns, status.st_size)
+
+
+@functools.lru_cache(maxsize=4096)
+def _pending_limits(config_path: str, mtime_ns: int, size: int) -> Mapping[str, int | None]:
+    cfg = konfig.load(config_path)
+    is_rotating = (cfg.get("checkpointer") or {}).get("max_to_keep") is not None
+    unset = DEFAULT_MAX_PENDING if is_rotating else None
+    nodes = evaluator_nodes(cfg)
+    own = {name: (nodes[name].get("run") or {}).get("max_pending") for name in _strategies(config_path, mtime_ns, size)}
+    return {name: unset if limit is None else max(int(limit), 1) for name, limit in own.items()}
 
 
 @functools.lru_cache(maxsize=4096)

@@ -10,7 +10,7 @@ import re
 # written into `ckpt_N.orbax-checkpoint-tmp`, whose first file is `_CHECKPOINT_METADATA`. When all items are on disk
 # it puts the commit time into that file, adds `commit_success.txt`, and renames the folder to `ckpt_N`. So the
 # rename is the commit: a folder of the plain name is complete, and one that lacks the file did not come from Orbax.
-# Our checkpointer removes one by renaming it first (`ckpt_N.removed`), so half a removed folder has another name too.
+# Our checkpointer removes one by renaming it first (`ckpt_N.removed-...`), so half a removed one has another name too.
 _NAME = re.compile(r"ckpt_(0|[1-9]\d*)")
 _COMMIT_FILE = "_CHECKPOINT_METADATA"
 

@@ -92,6 +92,7 @@ class Evaluation:
         self._queue: dict[Work, None] = {}
         self._tries: collections.Counter[Work] = collections.Counter()
         self._settled: set[str] = set()
+        self._backlogs: dict[str, evaluators.Backlog] = {}
         self._is_training_over = threading.Event()
         self._is_closing = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="evaluation", daemon=True)
@@ -117,6 +118,8 @@ class Evaluation:
 
     def finish(self, is_interrupted: Callable[[], bool]) -> None:
         """Returns when all that is due is done; call it after the last trial has ended."""
+        # A trial that a scheduler ended may have saved its last checkpoint after that.
+        self._settled.clear()
         self._is_training_over.set()
         while self._thread.is_alive() and not is_interrupted():
             self._thread.join(timeout=0.2)
@@ -128,6 +131,8 @@ class Evaluation:
             self._thread.join()
         for actor in self._actors:
             actor.end()
+        for backlog in self._backlogs.values():
+            backlog.close()
 
     def _serve(self) -> None:
         try:
@@ -159,11 +164,14 @@ class Evaluation:
             if name in self._settled:
                 continue
             is_finished = self._board.status(name) in rundir.TERMINAL
-            due = evaluators.due(self._run.trial(name).path, finished=is_finished)
+            if name not in self._backlogs:
+                self._backlogs[name] = evaluators.Backlog(self._run.trial(name))
+            due = self._backlogs[name].look(finished=is_finished)
             work = [Work(name, evaluator, step) for evaluator, step in due if evaluator in served]
             self._queue.update({item: None for item in work if item not in busy and self._tries[item] < _MAX_TRIES})
             if is_finished and not work:
                 self._settled.add(name)
+                self._backlogs.pop(name).close()
 
     def _hand_out(self) -> None:
         for actor in self._actors:

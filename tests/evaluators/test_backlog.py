@@ -1,0 +1,150 @@
+"""Checkpoints wait for a live evaluator, up to a limit; the trainer removes the others."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+from typing import Any
+
+import jax.numpy as jnp
+import pytest
+
+import evaluators
+from kauldron_core import ckpts, konfig, rundir
+from tests.evaluators import tiny
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def _trial(folder: pathlib.Path, *, max_to_keep: int | None = 1, **nodes: konfig.ConfigDict) -> rundir.TrialDir:
+    cfg = tiny.config(**nodes)
+    cfg.checkpointer.max_to_keep = max_to_keep
+    return rundir.TrialDir(folder).create(konfig.to_json(cfg))
+
+
+def _every(**fields: Any) -> konfig.ConfigDict:
+    return tiny.evaluator(tiny.node("evals.StandaloneEveryCheckpoint", **fields))
+
+
+def _save(trial: rundir.TrialDir, *steps: int, max_to_keep: int | None = 1) -> list[int]:
+    """Saves as a trainer does, and returns which checkpoints are there then."""
+    checkpointer = ckpts.Checkpointer(workdir=trial, max_to_keep=max_to_keep)
+    for step in steps:
+        checkpointer.save({"w": jnp.ones(2)}, step=step)
+        checkpointer.wait()
+        checkpointer.finished()
+    checkpointer.close()
+    return checkpointer.all_steps
+
+
+def _done(trial: rundir.TrialDir, step: int) -> None:
+    rundir.write_eval_result(trial, "test", step, {"status": "done", "values": {}})
+
+
+def test_what_is_due_stays_until_it_has_a_record(tmp_path: pathlib.Path) -> None:
+    trial = _trial(tmp_path / "trial")
+    backlog = evaluators.Backlog(trial)
+    assert backlog.look(finished=False) == []
+    assert _save(trial, 10, 20, 30) == [10, 20, 30]
+    assert backlog.look(finished=False) == [("test", 10), ("test", 20), ("test", 30)]
+    _done(trial, 20)
+    assert _save(trial, 40) == [10, 30, 40]
+    assert backlog.look(finished=False) == [("test", 10), ("test", 30), ("test", 40)]
+    backlog.close()
+    backlog.close()
+    assert _save(trial, 50) == [50]
+
+
+def test_an_evaluator_of_the_last_checkpoint_keeps_no_other(tmp_path: pathlib.Path) -> None:
+    trial = _trial(tmp_path / "trial", last=tiny.evaluator(tiny.node("evals.StandaloneLastCheckpoint")))
+    backlog = evaluators.Backlog(trial)
+    backlog.look(finished=False)
+    assert _save(trial, 10, 20) == [10, 20], "it has not said yet that it needs neither"
+    assert backlog.look(finished=False) == []
+    assert _save(trial, 30) == [30]
+    assert backlog.look(finished=True) == [("last", 30)]
+    backlog.close()
+
+
+def test_beyond_the_limit_the_oldest_is_skipped_on_record(tmp_path: pathlib.Path) -> None:
+    trial = _trial(tmp_path / "trial")
+    backlog = evaluators.Backlog(trial)
+    backlog.look(finished=False)
+    steps = list(range(10, 110, 10))
+    for step in steps:
+        _save(trial, step)
+        backlog.look(finished=False)
+    kept = steps[-rundir.DEFAULT_MAX_PENDING :]
+    assert backlog.look(finished=False) == [("test", step) for step in kept]
+    assert _save(trial, 110) == [*kept, 110]
+    records = rundir.read_eval_results(trial)
+    assert sorted(step for _, step in records) == [10, 20]
+    assert {record["status"] for record in records.values()} == {"skipped"}
+    assert "max_pending" in records["test", 10]["error"]
+    backlog.close()
+
+
+def test_where_nothing_is_removed_nothing_is_skipped(tmp_path: pathlib.Path) -> None:
+    trial = _trial(tmp_path / "trial", max_to_keep=None)
+    steps = list(range(10, 110, 10))
+    _save(trial, *steps, max_to_keep=None)
+    backlog = evaluators.Backlog(trial)
+    assert backlog.look(finished=False) == [("test", step) for step in steps]
+    assert backlog.look(finished=True) == [("test", step) for step in steps]
+    backlog.close()
+
+
+def test_the_one_that_is_being_evaluated_is_not_skipped(tmp_path: pathlib.Path) -> None:
+    trial = _trial(tmp_path / "trial")
+    backlog = evaluators.Backlog(trial)
+    backlog.look(finished=False)
+    with rundir.Lease.acquire(rundir.work_path(trial, "test", 10)) or pytest.fail("no lease"):
+        for step in range(10, 110, 10):
+            _save(trial, step)
+            backlog.look(finished=False)
+        assert sorted(step for _, step in rundir.read_eval_results(trial)) == [20]
+        assert backlog.look(finished=False)[0] == ("test", 10)
+        assert _save(trial, 110)[:2] == [10, 30]
+    backlog.close()
+
+
+def test_two_that_look_tell_in_turns_and_skip_once(tmp_path: pathlib.Path) -> None:
+    trial = _trial(tmp_path / "trial")
+    first, second = evaluators.Backlog(trial), evaluators.Backlog(trial)
+    first.look(finished=False)
+    second.look(finished=False)
+    _save(trial, 10, 20)
+    assert first.look(finished=False) == second.look(finished=False) == [("test", 10), ("test", 20)]
+    assert rundir.read_pending(trial, "test").due == (10, 20)
+    second.close()
+    assert _save(trial, 30) == [10, 20, 30], "the first still holds the watch"
+    first.close()
+
+
+@pytest.mark.process
+def test_a_killed_evaluator_keeps_nothing_any_more(tmp_path: pathlib.Path) -> None:
+    trial = _trial(tmp_path / "trial")
+    program = (
+        "import sys, time, evaluators\n"
+        "backlog = evaluators.Backlog(sys.argv[1])\n"
+        "while True:\n"
+        "    print(backlog.look(finished=False), flush=True)\n"
+        "    time.sleep(0.05)\n"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", program, str(trial.path)], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    )
+    try:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "[]\n"
+        assert _save(trial, 10, 20) == [10, 20]
+        while "20" not in child.stdout.readline():
+            pass
+        assert _save(trial, 30) == [10, 20, 30]
+    finally:
+        os.kill(child.pid, signal.SIGKILL)
+        child.wait()
+    assert _save(trial, 40) == [40]
