@@ -22,6 +22,7 @@ _T = TypeVar("_T")
 _MAX_TRIALS = 4  # Open experiments hold their data; a trial's checkpoints mostly come one after the other.
 _MAX_EVALUATORS = 16
 _WAIT_S = 0.2
+_WITHOUT_OPTIMIZER = ("step", "params", "collections")
 
 
 class Experiment(Protocol):
@@ -116,7 +117,7 @@ class CheckpointEvaluator:
             opened = self._open(folder, overrides)
             fingerprint = opened.fingerprint(name)
             evaluator = self._evaluators.get(opened.program_key(name), lambda: opened.evaluator(name))
-            result = evaluator.evaluate(opened.restore(step))
+            result = evaluator.evaluate(opened.restore(step, evaluator))
         except Exception as error:
             # One bad checkpoint, or one bad evaluator, must not end the others.
             found = _failure(error, is_gone=not watcher.is_committed(folder.checkpoints, step))
@@ -149,10 +150,12 @@ class _OpenTrial:
     def evaluator(self, name: str) -> Any:
         return self.experiment.evals[name]
 
-    def restore(self, step: int) -> Any:
+    def restore(self, step: int, evaluator: Any) -> Any:
+        """Returns the state at `step`, without the optimizer's part where `evaluator` can do without."""
         if self.experiment.checkpointer is None:
             raise ConfigError("checkpointer: None, so there are no checkpoints to evaluate.")
-        return self.experiment.checkpointer.load(self.experiment.state_specs, step=step).state
+        only = None if getattr(evaluator, "needs_opt_state", True) else _WITHOUT_OPTIMIZER
+        return self.experiment.checkpointer.load(self.experiment.state_specs, step=step, only=only).state
 
     def _check(self, name: str) -> None:
         names = trial_lib.evaluator_nodes(self.cfg)

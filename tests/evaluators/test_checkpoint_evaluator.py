@@ -178,3 +178,11 @@ def test_a_trial_can_be_moved(trial: rundir.TrialDir, tmp_path: pathlib.Path):
     shutil.move(trial.path, tmp_path / "elsewhere")
     record = evaluators.CheckpointEvaluator().evaluate(tmp_path / "elsewhere", "test", 40)
     assert record["status"] == "done", record["error"]
+
+
+def test_the_optimizer_is_not_read(trial: rundir.TrialDir):
+    """An evaluation under a config with another optimizer would not fit, if its state were read."""
+    worker = evaluators.CheckpointEvaluator()
+    plain = worker.evaluate(trial, "test", 20)
+    record = worker.evaluate(trial, "test", 20, as_name="again", overrides=["optimizer=optax.sgd(0.1, momentum=0.9)"])
+    assert (record["status"], record["values"]) == ("done", plain["values"]), record["error"]
