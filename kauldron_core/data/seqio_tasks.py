@@ -76,6 +76,16 @@ class SeqIO(SequentialPipeline):
         if any(not isinstance(length, int) or length < 1 for length in self.feature_lengths.values()):
             raise ConfigError(f"{self}: feature_lengths is {dict(self.feature_lengths)}, not positive lengths by name.")
 
+    @property
+    def provider(self) -> Any:
+        """The SeqIO task or mixture. Loads TensorFlow."""
+        return self._opened.get(self._open).provider
+
+    @property
+    def converter(self) -> Any:
+        """The SeqIO feature converter, None if there is none. Loads TensorFlow."""
+        return self._opened.get(self._open).converter
+
     def __iter__(self):
         self._opened.get(self._open)  # What is wrong with the task shows here, as with all pipelines.
         return super().__iter__()

@@ -22,7 +22,6 @@ from kauldron_core.evals.walks import EvalEpoch, FirstBatches, Walk
 from kauldron_core.forward import AuxiliariesState, ForwardPass, RngStreams, TrainState, padding_mask_of, reads
 from kauldron_core.losses import named_losses
 
-
 # Where a trainer keeps what its evaluators leave unset, if under another name.
 _INHERITED = {"ds": "eval_ds", "losses": "train_losses", "metrics": "train_metrics"}
 
