@@ -17,16 +17,21 @@ if TYPE_CHECKING:
 def print_plan(console: Console, prepared: Prepared, *, address: str | None) -> None:
     """Prints what would run."""
     plan = prepared.plan
+    if plan.search is not None and plan.sweep.search is not None:
+        # The points are chosen while trials run.
+        lines = [f"{plan.sweep.search} chooses from", *(f"  {one}" for one in plan.search.space.describe())]
+        console.print("\n".join(lines), markup=False, soft_wrap=True)
     rows = [
         [trial.name, ", ".join(f"{path}={value!r}" for path, value in trial.overrides), trial.fingerprint]
         for trial in plan.trials
     ]
-    console.print(
-        make_table([("trial", "left"), ("overrides", "left"), ("identity", "left")], rows, width=console.width)
-    )
+    if rows:
+        console.print(
+            make_table([("trial", "left"), ("overrides", "left"), ("identity", "left")], rows, width=console.width)
+        )
     resources = ", ".join(f"{amount:g} {name}" for name, amount in plan.sweep.resources.items())
     lines = {
-        "trials": f"{len(plan.trials)}, each with {resources}",
+        "trials": f"{_num_trials(prepared)}, each with {resources}",
         "at a time": _concurrency(prepared, address),
         "evaluators": ", ".join(prepared.evaluators) or "none",
         "disk": _disk(prepared),
@@ -34,6 +39,11 @@ def print_plan(console: Console, prepared: Prepared, *, address: str | None) -> 
     }
     for name, text in lines.items():
         console.print(f"{name:<11} {text}", markup=False, soft_wrap=True)
+
+
+def _num_trials(prepared: Prepared) -> int:
+    plan = prepared.plan
+    return len(plan.trials) if plan.sweep.search is None else max(plan.sweep.num_samples, len(plan.trials))
 
 
 def _concurrency(prepared: Prepared, address: str | None) -> str:
@@ -49,7 +59,7 @@ def _disk(prepared: Prepared) -> str:
     trainers = prepared.trainers.values()
     bytes_each = [_checkpoint_bytes(trainer) for trainer in trainers]
     number = max(_num_checkpoints(trainer) for trainer in trainers)
-    total = max(bytes_each) * number * len(prepared.plan.trials)
+    total = max(bytes_each) * number * _num_trials(prepared)
     checkpoints = f"{count(number, 'checkpoint')} of {size(max(bytes_each))} a trial"
     return f"about {size(total)} ({checkpoints})" if number else "no checkpoints"
 

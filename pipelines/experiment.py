@@ -6,12 +6,14 @@ config, and the config is built once for each structure and each value of an axi
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from kauldron_core import konfig
 from kauldron_core.errors import ConfigError, unknown_name
+from ray_cluster.spaces import Conditional
 from ray_cluster.spec import SEED_PATH, Sweep
 
 
@@ -70,10 +72,18 @@ def read_axes(words: konfig.Command, experiment: Experiment) -> list[konfig.Poin
     """
     file, config = experiment.file, experiment.config
     axes: list[konfig.Points] = list(konfig.parse_axes(config, words.sweep, aliases=file.aliases))
-    axes += [file.sweep(name) for name in words.sweeps]
+    axes += [_sweep_function(file, name) for name in words.sweeps]
     if words.trials is not None:
         axes.append(konfig.read_trials(words.trials, config, aliases=file.aliases))
     return axes
+
+
+def _sweep_function(file: konfig.ConfigFile, name: str) -> konfig.Points:
+    """Returns the points of `sweep_NAME()`, or the space of a `sweep_NAME(choose)`."""
+    function = getattr(file.module, f"sweep_{name}" if name else "sweep", None)
+    if callable(function) and inspect.signature(function).parameters:
+        return Conditional(function, file.config, file.aliases)
+    return file.sweep(name)
 
 
 def expand(axes: Sequence[konfig.Points], experiment: Experiment, spec: Sweep) -> list[konfig.Trial]:
@@ -159,16 +169,34 @@ def _representatives(trials: Sequence[konfig.Trial]) -> Iterator[konfig.Trial]:
             yield trial
 
 
-def check_metric(metric: str, trainers: Mapping[str, Any]) -> None:
+def check_metric(metric: str, trainers: Mapping[str, Any], *, while_training: bool = False) -> None:
     """Refuses a metric that no trial will report.
+
+    Args:
+      metric: Its name.
+      trainers: The experiments by trial name.
+      while_training: Whether somebody waits for it during training, which no stand-alone evaluator serves.
 
     Raises:
       ConfigError: With the closest one.
     """
     known = dict.fromkeys(name for trainer in trainers.values() for name in _metric_names(trainer))
+    if while_training:
+        for trainer in trainers.values():
+            _refuse_standalone(metric, trainer)
     is_part_of_known = any(metric.startswith(f"{name}/") for name in known)  # a metric may compute several numbers
     if metric not in known and not is_part_of_known and not metric.startswith("train/perf/"):
         raise ConfigError(unknown_name("metric", metric, known, at="--run.metric"))
+
+
+def _refuse_standalone(metric: str, trainer: Any) -> None:
+    name = metric.partition("/")[0]
+    if name in trainer.evals and trainer.evals[name].run.is_standalone:
+        raise ConfigError(
+            f"--run.metric={metric}: evaluator {name!r} runs beside training, and a search or scheduler decides before"
+            f" it has a result. Evaluate inside training: --cfg.evals.{name}.run='kd.evals.EveryNSteps(100)', or take"
+            " a metric of training, such as train/losses/total."
+        )
 
 
 def _metric_names(trainer: Any) -> Iterator[str]:

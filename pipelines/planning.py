@@ -10,11 +10,15 @@ from typing import Any
 from kauldron_core import konfig, rundir
 from kauldron_core.errors import ConfigError
 from pipelines import experiment as experiments
-from pipelines import run_folder, sources
+from pipelines import run_folder, searches, sources
 from pipelines.experiment import Experiment
 from pipelines.report import Ranking
 from ray_cluster.environment import keep_driver_on_cpu
+from ray_cluster.spaces import SearchSpace
 from ray_cluster.spec import Plan, PlannedTrial, Sweep, eval_pools
+
+_KEPT = ("id", "config", "command", "base", "swept", "space", "axes")
+"""What `sweep.json` says of a run and goes on to say."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,7 @@ def prepare(
         experiments.read_axes(words, experiment),
         spec,
         command=command,
+        axis_texts=None if words.sweeps or words.trials else words.sweep,
         retry_failed=retry_failed,
         extend=extend,
         may_use_accelerators=may_use_accelerators,
@@ -89,28 +94,41 @@ def prepare_experiment(
     spec: Sweep,
     *,
     command: str,
+    axis_texts: Sequence[tuple[str, str]] | None = None,
     retry_failed: bool = False,
     extend: bool = False,
     may_use_accelerators: bool = False,
 ) -> Prepared:
-    """Returns the sweep over `axes` of an experiment; see `prepare`."""
-    trials = experiments.expand(axes, experiment, spec)
+    """Returns the sweep over `axes` of an experiment; see `prepare`.
+
+    Args:
+      axis_texts: The axes as text, from which a search can go on without its command.
+    """
     run = run_folder.place_run(spec, experiment)
     if extend and not run.exists():
-        raise ConfigError(
-            f"--extend: there is no run {run.path} yet. Give the --run.name of one, or leave --extend out."
-        )
-    if extend:
-        trials = sources.extended(sources.read_trials(run), trials)
-    description = run_folder.describe(experiment, trials, standing=run, command=command)
-    identities = {trial.name: trial.fingerprint for trial in trials}
-    run_folder.refuse_other_sweep(run, description["base"], identities, extend=extend)
+        raise ConfigError(f"--extend: there is no run {run.path} yet. Give the name of one, or leave --extend out.")
+    space = searches.read_space(axes, spec)
+    if spec.search is not None:
+        trials = sources.made_trials(run) if run.exists() else []
+    else:
+        trials = experiments.expand(axes, experiment, spec)
+        trials = sources.extended(sources.read_trials(run), trials) if extend else trials
+    ends = searches.trials_at_ends(space, experiment) if space is not None and spec.search else trials
+    description = run_folder.describe(experiment, ends, standing=run, command=command)
+    if space is not None and spec.search is not None:
+        description["space"] = space.describe()
+        description["axes"] = None if axis_texts is None else [list(pair) for pair in axis_texts]
+        run_folder.refuse_other_space(run, description["base"], description["space"])
+    else:
+        identities = {trial.name: trial.fingerprint for trial in trials}
+        run_folder.refuse_other_sweep(run, description["base"], identities, extend=extend)
     resume = command if spec.name is not None else f"{command} --run.name={shlex.quote(run.name)}"
     return _prepared(
         experiment,
         trials,
         spec,
         run=run,
+        space=space,
         description=description,
         resume_command=resume,
         retry_failed=retry_failed,
@@ -136,14 +154,23 @@ def resume(
       retry_failed: Run failed and stopped trials again.
     """
     experiment = sources.read_experiment(run, trust=trust, trust_run=trust_run)
-    known = run.sweep
-    description = {key: known[key] for key in ("id", "config", "command", "base", "swept") if key in known}
+    spec, known = sources.read_spec(run, changes), run.sweep
+    space = None
+    if spec.is_adaptive:
+        texts = known.get("axes")
+        if texts is None and spec.search is not None:
+            raise ConfigError(
+                f"{run.path}: what this search chooses from was made by a function. Repeat the command that made it:"
+                f" {known.get('command', 'unknown')}"
+            )
+        space = searches.read_space(konfig.parse_axes(experiment.config, [(p, t) for p, t in texts or ()]), spec)
     return _prepared(
         experiment,
-        sources.read_trials(run),
-        sources.read_spec(run, changes),
+        sources.made_trials(run) if spec.search is not None else sources.read_trials(run),
+        spec,
         run=run,
-        description=description,
+        space=space,
+        description={key: known[key] for key in _KEPT if key in known},
         resume_command=shlex.join(["kdr", "sweep", f"--resume={run.path}"]),
         retry_failed=retry_failed,
     )
@@ -155,6 +182,7 @@ def _prepared(
     spec: Sweep,
     *,
     run: rundir.RunDir,
+    space: SearchSpace | None,
     description: dict[str, Any],
     resume_command: str,
     retry_failed: bool,
@@ -163,9 +191,11 @@ def _prepared(
     """Builds what has to be built to know that everything fits."""
     if not may_use_accelerators:
         _keep_off_accelerators()
-    trainers = experiments.check_trials(experiment, trials)
+    is_searching = space is not None and spec.search is not None
+    to_check = searches.trials_at_ends(space, experiment) if space is not None and is_searching else trials
+    trainers = experiments.check_trials(experiment, to_check)
     if spec.metric is not None:
-        experiments.check_metric(spec.metric, trainers)
+        experiments.check_metric(spec.metric, trainers, while_training=spec.is_adaptive)
     plan = Plan(
         sweep=spec,
         run_dir=str(run.path),
@@ -175,6 +205,7 @@ def _prepared(
         env=run_folder.place_store(spec).environment,
         python_path=(str(run.code),),
         retry_failed=retry_failed,
+        search=searches.plan_search(space, experiment, trainers) if space is not None else None,
         description=description,
     )
     ranking = Ranking(spec.metric, spec.mode) if spec.metric else None

@@ -126,6 +126,26 @@ def refuse_other_sweep(
         )
 
 
+def refuse_other_space(run: rundir.RunDir, base: Mapping[str, str], space: Sequence[str]) -> None:
+    """Refuses to continue a search with another base config or from another space.
+
+    Raises:
+      ConfigError: With the difference.
+    """
+    if not run.exists():
+        return
+    known = run.sweep
+    differences = _differences(known.get("base") or {}, base)
+    standing = set(known.get("space") or ())
+    differences += [f"{one} is new" for one in space if one not in standing]
+    differences += [f"{one} is gone" for one in standing if one not in set(space)]
+    if differences:
+        raise ConfigError(
+            f"--run.name: {run.path} holds another search: {', '.join(differences[:_SHOWN])}. Choose another"
+            f" --run.name, or repeat the command that made it: {known.get('command', 'unknown')}"
+        )
+
+
 def _differences(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
     paths = dict.fromkeys([*old, *new])
     changed = [path for path in paths if old.get(path) != new.get(path)]
@@ -134,7 +154,7 @@ def _differences(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
 
 def _leaves(config: konfig.ConfigDict, trials: Sequence[konfig.Trial]) -> dict[str, str]:
     """Returns what all trials share: the leaves of the base config but for those that every trial sets."""
-    always = set.intersection(*(({path for path, _ in trial.overrides}) for trial in trials))
+    always = set.intersection(*({path for path, _ in trial.overrides} for trial in trials)) if trials else set[str]()
     leaves = konfig.flatten(config)
     return {path: "{}" if value == {} else repr(value) for path, value in leaves.items() if path not in always}
 

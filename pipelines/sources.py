@@ -13,6 +13,7 @@ from typing import Any
 from kauldron_core import konfig, rundir
 from kauldron_core.errors import ConfigError
 from kauldron_core.konfig.config_import import add_code_folder
+from kauldron_core.konfig.places import find_place
 from pipelines.experiment import Experiment
 from ray_cluster.spec import Sweep
 
@@ -58,6 +59,19 @@ def read_experiment(run: rundir.RunDir, *, trust: Iterable[str] = (), trust_run:
     config = konfig.from_json(_text(run, BASE), source=str(run.path / BASE))
     path = Path(str(run.sweep.get("config") or run.name))
     return Experiment(konfig.ConfigFile(config, path, path.stem), config)
+
+
+def made_trials(run: rundir.RunDir) -> list[konfig.Trial]:
+    """Returns the trials that a search has made so far; their values are those in their configs."""
+    found: list[konfig.Trial] = []
+    for row in run.sweep.get("trials") or ():
+        trial = run.trial(row["name"])
+        if not trial.exists():
+            continue  # It was deleted, and the search does not know it any more.
+        config = konfig.load(trial.config_path)
+        point = tuple((path, find_place(config, path).slot.current) for path, _ in row["overrides"])
+        found.append(konfig.Trial(row["index"], row["name"], point, row["fingerprint"]))
+    return found
 
 
 def read_spec(run: rundir.RunDir, changes: Sequence[tuple[str, str]] = ()) -> Sweep:

@@ -32,7 +32,8 @@ CONFIG is a Python file with get_config(), or a config.json.
   --sweep.A,B=ROWS        paths that move together: '[(1, 2), (3, 4)]'
   --sweep, --sweep=NAME   the points of sweep() or sweep_NAME() of the config file
   --trials=FILE           one trial a line
-  --run.PATH=VALUE        the run: name, root, resources, max_concurrent, max_failures, metric, mode, num_samples, seed
+  --run.PATH=VALUE        the run: name, root, resources, max_concurrent, max_failures, metric, mode, num_samples, seed,
+                          seeds, search (optuna), scheduler (asha, median, pbt), hang_timeout_s, time_budget_s
   --args.NAME=VALUE       an argument of get_config()
 
 A run whose name exists goes on: what is done stays, what is missing runs. A trial that was killed, lost its node or
@@ -45,6 +46,8 @@ Examples:
   kdr sweep pipelines/configs/digits.py --sweep.optimizer.learning_rate='[1e-3, 1e-2]' --run.name=demo
   kdr sweep pipelines/configs/digits.py --sweep.model.hidden='[32, 128]' --seeds=5 --dry-run
   kdr sweep pipelines/configs/digits.py --sweep.model.hidden='[32, 64, 128]' --run.name=demo --extend
+  kdr sweep CONFIG.py --sweep.optimizer.learning_rate='loguniform(1e-4, 1e-1)' --run.search=optuna \\
+      --run.scheduler=asha --run.num_samples=50 --run.metric=train/losses/total --run.mode=min
   kdr sweep --resume=runs/demo --retry-failed
 """
 

@@ -28,6 +28,12 @@ class StatusBoard:
         self._shown_errors: set[tuple[str, str]] = set()
         self._lock = threading.Lock()
 
+    def add(self, name: str, overrides: Iterable[tuple[str, Any]]) -> None:
+        """Takes in a trial that was made while the sweep runs."""
+        with self._lock:
+            self._overrides[name] = tuple(overrides)
+            self._statuses[name] = self._run.trial(name).status()
+
     def set(self, name: str, status: str, **fields: Any) -> None:
         """Sets the status of a trial, in its file too; a terminal one stays."""
         with self._lock:

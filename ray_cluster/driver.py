@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import importlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from kauldron_core import rundir
+from kauldron_core.errors import ConfigError
 from ray_cluster import collect, environment, layout, placement, session
 from ray_cluster.board import StatusBoard
 from ray_cluster.evaluation import Evaluation
+from ray_cluster.growing import GrowingTrials
 from ray_cluster.interrupts import Interrupts
 from ray_cluster.jax_process import ProcessSettings
 from ray_cluster.phases import Phases
@@ -18,6 +21,9 @@ from ray_cluster.results import Results
 from ray_cluster.sidecars import SidecarThreads
 from ray_cluster.spec import Plan, PlannedTrial, Resources, Sidecar
 from ray_cluster.supervisor import SupervisorSettings
+
+if TYPE_CHECKING:
+    from ray_cluster import tuning
 
 _EVALUATOR_NICENESS = 10
 _UNFINISHED = ("queued", "running", "preempted")
@@ -41,22 +47,20 @@ def run(plan: Plan, *, address: str = "local", sidecars: Sequence[Sidecar] = ())
     """
     environment.keep_driver_on_cpu()
     run_dir = layout.lay_out(plan)
-    with run_dir.lock(), Interrupts(run_dir) as interrupts:
+    with run_dir.lock(), Interrupts(run_dir, time_budget_s=plan.sweep.time_budget_s) as interrupts:
         layout.write_trials(plan, run_dir)
-        phases = Phases(run_dir)
-        board = StatusBoard(run_dir, {trial.name: trial.overrides for trial in plan.trials})
+        sweeping = _Sweeping(plan, run_dir, interrupts)
         threads = SidecarThreads(sidecars, run_dir)
         threads.start()
-        errors: list[str] = []
         try:
-            if _is_anything_missing(plan, run_dir, board):
+            if sweeping.is_anything_missing():
                 _import_tune()
                 with session.ray_session(run_dir, address):
                     interrupts.install()
-                    phases.end("ray_start")
-                    errors = _sweep(plan, run_dir, board, interrupts, phases)
+                    sweeping.phases.end("ray_start")
+                    sweeping.run()
         finally:
-            results = collect.collect(plan, run_dir, phases_s=dict(phases.seconds), evaluator_errors=tuple(errors))
+            results = sweeping.results()
             collect.write_table(results, run_dir)
             threads.close(results)
         interrupts.raise_if_requested()
@@ -68,78 +72,147 @@ def _import_tune() -> None:
     threading.Thread(target=importlib.import_module, args=("ray_cluster.tuning",), daemon=True).start()
 
 
-def _is_anything_missing(plan: Plan, run: rundir.RunDir, board: StatusBoard) -> bool:
-    return bool(board.names(*_UNFINISHED)) or bool(collect.pending_evaluations(plan, run))
+class _Sweeping:
+    """One sweep of one driver: what it knows while it runs, and the order of things on the Ray that is connected."""
 
+    def __init__(self, plan: Plan, run: rundir.RunDir, interrupts: Interrupts):
+        self.plan = plan
+        self._run = run
+        self._interrupts = interrupts
+        self.phases = Phases(run)
+        self._board = StatusBoard(run, {trial.name: trial.overrides for trial in plan.trials})
+        self._errors: list[str] = []
 
-def _sweep(plan: Plan, run: rundir.RunDir, board: StatusBoard, interrupts: Interrupts, phases: Phases) -> list[str]:
-    """Trains and evaluates on the Ray that is connected; returns what kept evaluators from working."""
-    nodes = session.node_resources()
-    placement.refuse_impossible(plan, nodes)
-    token = rundir.write_probe(run)
-    session.check_nodes_see(run, token)
-    evaluation = Evaluation(run, board)
-    try:
-        # Before the first trial: a later actor could wait for the whole sweep until a trial leaves it some room.
-        for pool in placement.share_when_tight(plan.pools, plan, nodes):
-            settings = replace(_settings(plan, run, pool.resources, token), niceness=_EVALUATOR_NICENESS)
-            evaluation.place(pool, settings, environment.worker_variables(plan, pool.resources))
-        evaluation.start()
-        _train(plan, run, board, interrupts, phases, token)
-        evaluation.finish(interrupts.is_requested)
-        phases.end("last_evaluation")
-    finally:
-        evaluation.close()
-    return evaluation.errors
+    def is_anything_missing(self) -> bool:
+        """Returns whether any trial has to be made, or to run, or anything is to be evaluated."""
+        is_searching = self.plan.sweep.search is not None and len(self.plan.trials) < self.plan.sweep.num_samples
+        is_unfinished = bool(self._board.names(*_UNFINISHED))
+        return is_searching or is_unfinished or bool(collect.pending_evaluations(self.plan, self._run))
 
+    def results(self) -> Results:
+        """Returns how all trials stand."""
+        phases = dict(self.phases.seconds)
+        return collect.collect(self.plan, self._run, phases_s=phases, evaluator_errors=tuple(self._errors))
 
-def _train(
-    plan: Plan, run: rundir.RunDir, board: StatusBoard, interrupts: Interrupts, phases: Phases, token: str
-) -> None:
-    from ray_cluster import tuning  # Being imported by now, see `_import_tune`.
+    def run(self) -> None:
+        """Trains and evaluates."""
+        nodes = session.node_resources()
+        placement.refuse_impossible(self.plan, nodes)
+        token = rundir.write_probe(self._run)
+        session.check_nodes_see(self._run, token)
+        evaluation = Evaluation(self._run, self._board)
+        try:
+            # Before the first trial: a later actor could wait for the whole sweep until a trial leaves it some room.
+            for pool in placement.share_when_tight(self.plan.pools, self.plan, nodes):
+                settings = replace(self._process(pool.resources, token), niceness=_EVALUATOR_NICENESS)
+                evaluation.place(pool, settings, environment.worker_variables(self.plan, pool.resources))
+            evaluation.start()
+            self._train(token)
+            evaluation.finish(self._interrupts.is_requested)
+            self.phases.end("last_evaluation")
+        finally:
+            evaluation.close()
+            self._errors = evaluation.errors
 
-    unfinished = set(board.names(*_UNFINISHED))
-    trials = [trial for trial in plan.trials if trial.name in unfinished]
-    if not trials:
-        return
-    watcher = tuning.run_trials(
-        {trial.name: _kind(plan, trial) for trial in trials},
-        settings={_kind(plan, trial): _supervisor_settings(plan, run, trial, token) for trial in trials},
-        board=board,
-        storage=run.path / ".tune",
-        max_concurrent=plan.sweep.max_concurrent,
-        is_stopping=interrupts.is_requested,
-        on_broken_setup=interrupts.give_up,
-    )
-    # A stop can find a trial between two attempts: no process is left that could say how it stands.
-    for name in board.names("running"):
-        board.set(name, "preempted")
-    phases.end("workers_ready", at=watcher.first_ready_at)
-    phases.end("training")
+    def _train(self, token: str) -> None:
+        from ray_cluster import tuning  # Being imported by now, see `_import_tune`.
 
+        unfinished = set(self._board.names(*_UNFINISHED))
+        trials = [trial for trial in self.plan.trials if trial.name in unfinished]
+        is_searching = self.plan.sweep.search is not None
+        if not trials and not is_searching:
+            return
+        kinds = {self._kind(trial.resources): self._supervisor(trial.resources, token) for trial in trials}
+        if is_searching:
+            kinds.setdefault(self._kind(None), self._supervisor(None, token))
+        growing, adaptive = None, None
+        if self.plan.sweep.is_adaptive:
+            growing, adaptive = self._adaptive(kinds, unfinished)
+        watcher = tuning.run_trials(
+            [self._told(trial, kinds) for trial in trials],
+            settings=kinds,
+            board=self._board,
+            storage=self._run.path / ".tune",
+            max_concurrent=self.plan.sweep.max_concurrent,
+            is_stopping=self._interrupts.is_requested,
+            on_broken_setup=self._interrupts.give_up,
+            adaptive=adaptive,
+        )
+        if growing is not None:
+            self.plan = replace(self.plan, trials=tuple(growing.trials))
+        # A stop can find a trial between two attempts: no process is left that could say how it stands.
+        for name in self._board.names("running"):
+            self._board.set(name, "preempted")
+        self.phases.end("workers_ready", at=watcher.first_ready_at)
+        self.phases.end("training")
 
-def _kind(plan: Plan, trial: PlannedTrial) -> str:
-    """Returns a text that is equal for trials which can share a worker."""
-    resources = placement.trial_resources(plan.sweep, trial)
-    return ",".join(f"{name}={amount:g}" for name, amount in sorted(resources.items()))
+    def _adaptive(
+        self, kinds: Mapping[str, SupervisorSettings], unfinished: set[str]
+    ) -> tuple[GrowingTrials | None, tuning.Adaptive]:
+        """Returns the searcher and scheduler of the run, and where the searcher's trials come to be."""
+        from ray_cluster import searching, tuning
 
+        sweep, search = self.plan.sweep, self.plan.search
+        if search is None or sweep.metric is None:
+            raise ConfigError("plan: a search or scheduler needs `Plan.search` and a metric.")
+        adaptive = tuning.Adaptive(metric=sweep.metric, mode=sweep.mode)
+        if sweep.scheduler is not None:
+            scheduler = searching.make_scheduler(
+                sweep.scheduler, search.space, num_steps=search.num_steps, save_every=search.save_every
+            )
+            adaptive = replace(adaptive, scheduler=scheduler)
+        if sweep.search is None:
+            return None, adaptive
+        growing = GrowingTrials(
+            self.plan,
+            search,
+            run=self._run,
+            board=self._board,
+            unfinished=unfinished,
+            describe=lambda trial: self._told(trial, kinds),
+        )
+        inner, to_point = searching.make_searcher(
+            sweep.search, search.space, metric=sweep.metric, mode=sweep.mode, seed=sweep.seed
+        )
+        maker = searching.TrialMaker(inner, to_point, search.space, growing, metric=sweep.metric, mode=sweep.mode)
+        maker.observe_all([row for row in self.results().rows if row.status in rundir.TERMINAL])
+        return growing, replace(adaptive, search_alg=maker, num_samples=growing.num_missing)
 
-def _supervisor_settings(plan: Plan, run: rundir.RunDir, trial: PlannedTrial, token: str) -> SupervisorSettings:
-    resources = placement.trial_resources(plan.sweep, trial)
-    return SupervisorSettings(
-        process=_settings(plan, run, resources, token),
-        variables=environment.worker_variables(plan, resources),
-        resources=resources,
-        max_failures=plan.sweep.max_failures,
-    )
+    def _told(self, trial: PlannedTrial, kinds: Mapping[str, SupervisorSettings]) -> dict[str, Any]:
+        """Returns what the supervisor of a trial is told."""
+        from ray_cluster import tuning
 
+        told = tuning.describe(trial.name, self._kind(trial.resources), kinds)
+        search = self.plan.search
+        is_changed = self.plan.sweep.scheduler is not None and search is not None and search.space.dimensions
+        return {**told, "values": search.space.raw(trial.overrides)} if is_changed and search else told
 
-def _settings(plan: Plan, run: rundir.RunDir, resources: Resources, token: str) -> ProcessSettings:
-    return ProcessSettings(
-        run_dir=str(run.path),
-        probe=token,
-        platform=environment.platform_of(resources),
-        trust=plan.trust,
-        # Beside the runs, so that the next sweep finds the programs of this one.
-        compilation_cache=str(run.path.parent / ".jax_cache"),
-    )
+    def _kind(self, resources: Resources | None) -> str:
+        """Returns a text that is equal for trials which can share a worker."""
+        pairs = sorted((self.plan.sweep.resources if resources is None else resources).items())
+        return ",".join(f"{name}={amount:g}" for name, amount in pairs)
+
+    def _supervisor(self, own: Resources | None, token: str) -> SupervisorSettings:
+        resources = dict(self.plan.sweep.resources if own is None else own)
+        sweep, is_adaptive = self.plan.sweep, self.plan.sweep.is_adaptive
+        is_population = (sweep.scheduler or "").startswith("pbt")
+        return SupervisorSettings(
+            process=self._process(resources, token),
+            variables=environment.worker_variables(self.plan, resources),
+            resources=resources,
+            max_failures=sweep.max_failures,
+            hang_timeout_s=sweep.hang_timeout_s,
+            report_on="saved" if is_population else "record" if is_adaptive else "time",
+            metric=sweep.metric if is_adaptive else None,
+            space=self.plan.search.space if is_population and self.plan.search else None,
+        )
+
+    def _process(self, resources: Resources, token: str) -> ProcessSettings:
+        return ProcessSettings(
+            run_dir=str(self._run.path),
+            probe=token,
+            platform=environment.platform_of(resources),
+            trust=self.plan.trust,
+            # Beside the runs, so that the next sweep finds the programs of this one.
+            compilation_cache=str(self._run.path.parent / ".jax_cache"),
+        )

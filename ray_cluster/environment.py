@@ -22,6 +22,8 @@ _DRIVER_VARIABLES = {
     "RAY_DEDUP_LOGS": "0",
     # The supervisor stays in the driver's folder.
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    # A trial has its metric when it has been evaluated, not with its first report.
+    "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
     # RUN holds everything that Tune's own files would repeat.
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_GLOBAL_CHECKPOINT_S": "1000000",

@@ -40,6 +40,7 @@ class HostWorker:
         self._changed = threading.Condition()
         self._records: list[Record] = []
         self._is_ended = True
+        self._num_polls = self._last_taken = 0
 
     def warm(self) -> Record:
         """Imports JAX and the trainer, checks the platform and the run directory, and returns what this process is."""
@@ -52,8 +53,14 @@ class HostWorker:
         gc.freeze()
         return {**facts, "warm_s": time.monotonic() - started_at, "ready_at": time.time()}
 
-    def start(self, trial_dir: str | os.PathLike[str]) -> None:
+    def start(self, trial_dir: str | os.PathLike[str], *, in_lockstep: bool = False) -> None:
         """Begins a trial, or goes on with it from its newest checkpoint.
+
+        Args:
+          trial_dir: Its folder.
+          in_lockstep: After each record wait for the `poll` after the one that took it: whoever decides about the
+            trial then decides before it goes on. Should another process have begun the trial meanwhile, it ends here
+            without a trace.
 
         Raises:
           RunFailed: If the trial before has not ended.
@@ -63,6 +70,7 @@ class HostWorker:
         self._stop = threading.Event()
         self._records = []
         self._is_ended = False
+        self._lease = _take_over(trial_dir) if in_lockstep else None
         self._thread = threading.Thread(target=self._run, args=(trial_dir, self._stop), name="trial", daemon=True)
         self._thread.start()
 
@@ -74,13 +82,18 @@ class HostWorker:
           at_once: Return as soon as there is any record.
         """
         with self._changed:
+            self._num_polls += 1
+            self._changed.notify_all()
             self._changed.wait_for(lambda: self._is_ended or (at_once and bool(self._records)), timeout=wait_s)
             records, self._records = self._records, []
+            self._last_taken = self._num_polls if records else self._last_taken
         return records
 
     def stop(self) -> None:
         """Asks the trial to save and end; its last record is then `done` with status `preempted`."""
-        self._stop.set()
+        with self._changed:
+            self._stop.set()
+            self._changed.notify_all()
 
     def _run(self, trial_dir: str | os.PathLike[str], stop: threading.Event) -> None:
         trial = rundir.TrialDir(trial_dir)
@@ -90,6 +103,8 @@ class HostWorker:
         ending.update(began_ms=int(1000 * began_at), ended_ms=int(1000 * time.time()))
         # The arrays of this trial must be gone before the next one makes its own.
         gc.collect()
+        if self._lease is not None:
+            self._lease.release()
         self._put(ending)
 
     def _train(self, trial: rundir.TrialDir, stop: threading.Event) -> Record:
@@ -105,6 +120,9 @@ class HostWorker:
                     ending = record
                 else:
                     self._put(record)
+                    self._await_decision()
+        except _Replaced:
+            ending = {"kind": "done", "step": 0, "status": "preempted", "reason": "went on in another process"}
         # Whatever a trial raises is its result; it must end neither this process nor the others' trials.
         except BaseException as error:
             ending = _raised(error, is_setup=not is_loaded)
@@ -117,6 +135,31 @@ class HostWorker:
             self._records.append(record)
             self._is_ended = record["kind"] in ENDINGS
             self._changed.notify_all()
+
+    def _await_decision(self) -> None:
+        """In lockstep: returns when the trial may go on.
+
+        Raises:
+          _Replaced: If it may not, because another process has begun it.
+        """
+        if self._lease is None:
+            return
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._stop.is_set() or (not self._records and self._num_polls > self._last_taken)
+            )
+        if not self._lease.is_held():
+            raise _Replaced
+
+
+class _Replaced(Exception):
+    """The trial goes on in another process."""
+
+
+def _take_over(trial_dir: str | os.PathLike[str]) -> rundir.Lease | None:
+    """Takes a trial from whichever process has it; that one finds out before it goes on."""
+    folder = rundir.TrialDir(trial_dir).path / ".leases" / "worker"
+    return rundir.Lease.claim(folder, after=rundir.read_holder(folder), note="trial")
 
 
 def _records_of(trainer: Any, stop: threading.Event) -> Iterator[Record]:

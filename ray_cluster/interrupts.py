@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
+import time
 from types import FrameType
 from typing import Any
 
@@ -20,8 +22,15 @@ class Interrupts:
     Does nothing outside the main thread, where Python allows no handlers.
     """
 
-    def __init__(self, run: rundir.RunDir):
+    def __init__(self, run: rundir.RunDir, *, time_budget_s: float | None = None):
+        """Prepares them.
+
+        Args:
+          run: The run directory.
+          time_budget_s: Seconds from now after which the sweep ends as if it had been asked to.
+        """
         self._run = run
+        self._ends_at = math.inf if time_budget_s is None else time.monotonic() + time_budget_s
         self._old_handlers: dict[signal.Signals, Any] = {}
         self.received: signal.Signals | None = None
         self.gave_up_over: str | None = None
@@ -30,6 +39,8 @@ class Interrupts:
     def is_requested(self) -> bool:
         """Returns whether the sweep shall end early."""
         if self.received is None and self.gave_up_over is None and not self._was_asked:
+            if time.monotonic() > self._ends_at:
+                control.request_stop(self._run, reason="the time budget is used up")
             self._was_asked = control.is_stop_requested(self._run)
         return self.received is not None or self.gave_up_over is not None or self._was_asked
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kauldron_core import rundir
@@ -32,19 +32,27 @@ def lay_out(plan: Plan) -> rundir.RunDir:
 def describe(plan: Plan) -> dict[str, Any]:
     """Returns what `sweep.json` says about a plan."""
     sweep = {name: _plain(value) for name, value in vars(plan.sweep).items() if name != "env"}
-    trials = [
+    description = {name: _plain(value) for name, value in plan.description.items()}
+    # The ranking stands at the top, where `kd.load_run(step="best")` looks for it.
+    ranking = {"metric": plan.sweep.metric, "mode": plan.sweep.mode}
+    return {**description, **ranking, "run": sweep, "trials": _rows(plan.trials)}
+
+
+def write_list(run: rundir.RunDir, trials: Iterable[PlannedTrial]) -> None:
+    """Writes the list of all trials anew, while the run's lock is held."""
+    run.write_sweep({**run.sweep, "trials": _rows(trials)})
+
+
+def _rows(trials: Iterable[PlannedTrial]) -> list[dict[str, Any]]:
+    return [
         {
             "name": trial.name,
             "index": trial.index,
             "fingerprint": trial.fingerprint,
             "overrides": [[path, _plain(value)] for path, value in trial.overrides],
         }
-        for trial in plan.trials
+        for trial in trials
     ]
-    description = {name: _plain(value) for name, value in plan.description.items()}
-    # The ranking stands at the top, where `kd.load_run(step="best")` looks for it.
-    ranking = {"metric": plan.sweep.metric, "mode": plan.sweep.mode}
-    return {**description, **ranking, "run": sweep, "trials": trials}
 
 
 def write_trials(plan: Plan, run: rundir.RunDir) -> None:

@@ -36,6 +36,8 @@ def refuse_impossible(plan: Plan, nodes: Sequence[Resources]) -> None:
       ConfigError: With what was asked for and what is there.
     """
     asked = {_as_key(trial_resources(plan.sweep, trial)): "run.resources" for trial in plan.trials}
+    if plan.sweep.search is not None:
+        asked[_as_key(plan.sweep.resources)] = "run.resources"
     asked.update({_as_key(pool.resources): f"evaluators of job group {pool.job_group!r}" for pool in plan.pools})
     for key, place in asked.items():
         if not any(_fits(dict(key), node) for node in nodes):
@@ -48,8 +50,9 @@ def count_concurrent(plan: Plan, nodes: Sequence[Resources]) -> int:
     left = [dict(node) for node in nodes]
     for pool in share_when_tight(plan.pools, plan, nodes):
         _reserve(pool.resources, pool.num_actors, left)
-    trial, number = trial_resources(plan.sweep, plan.trials[0]), 0
-    most = min(plan.sweep.max_concurrent or len(plan.trials), len(plan.trials))
+    trial, number = _first_resources(plan), 0
+    in_all = plan.sweep.num_samples if plan.sweep.search is not None else len(plan.trials)
+    most = min(plan.sweep.max_concurrent or in_all, in_all)
     while number < most and _reserve(trial, 1, left):
         number += 1
     return number
@@ -61,10 +64,14 @@ def share_when_tight(pools: Iterable[EvalPool], plan: Plan, nodes: Sequence[Reso
     On one core the evaluator then shares it with the trial instead of starving the sweep.
     """
     standing = tuple(pools)
-    trial = trial_resources(plan.sweep, plan.trials[0])
+    trial = _first_resources(plan)
     if _has_room(standing, trial, nodes):
         return standing
     return tuple(replace(pool, resources={k: v for k, v in pool.resources.items() if k != "CPU"}) for pool in standing)
+
+
+def _first_resources(plan: Plan) -> dict[str, float]:
+    return trial_resources(plan.sweep, plan.trials[0]) if plan.trials else dict(plan.sweep.resources)
 
 
 def _has_room(pools: Iterable[EvalPool], trial: Resources, nodes: Sequence[Resources]) -> bool:

@@ -6,13 +6,14 @@ Nothing here imports Ray or JAX, so a config file, the command line and a test c
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from kauldron_core.errors import ConfigError
 from kauldron_core.rundir import RunDir
 from ray_cluster.results import Results
+from ray_cluster.spaces import Point, SearchSpace
 
 Resources = Mapping[str, float]
 
@@ -51,6 +52,13 @@ class Sweep:
       num_samples: Points drawn from random axes.
       seed: Seed of random axes.
       seeds: How often each point runs, with the config's `seed` and those after it; results come in groups then.
+      search: Searcher that chooses points while trials run: `optuna`, `optuna(seed=3)`, or the dotted name of any
+        other Tune Searcher with arguments. None: all points stand before the first trial starts.
+      scheduler: What ends trials early, or changes them: `asha`, `median`, `hyperband`, `pbt`, with arguments or
+        without, or the dotted name of any other Tune scheduler. Its time is the training step.
+      hang_timeout_s: Seconds without a sign of life of a trial after which its process is killed and the trial resumed.
+        None: never.
+      time_budget_s: Seconds after which all running trials save and the sweep ends, to be gone on with later.
       env: Variables set in every trial and evaluator, beside the forwarded ones.
     """
 
@@ -64,6 +72,10 @@ class Sweep:
     num_samples: int = 1
     seed: int = 0
     seeds: int = 1
+    search: str | None = None
+    scheduler: str | None = None
+    hang_timeout_s: float | None = None
+    time_budget_s: float | None = None
     env: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -74,6 +86,13 @@ class Sweep:
             value = getattr(self, name)
             if value is not None and value < least:
                 raise ConfigError(f"run.{name}: {value} is too small; the least is {least}.")
+        if self.is_adaptive and self.metric is None:
+            raise ConfigError("run.metric: a search or scheduler needs one. Example: --run.metric=train/losses/total")
+
+    @property
+    def is_adaptive(self) -> bool:
+        """Whether trials are made, ended or changed by how others do."""
+        return self.search is not None or self.scheduler is not None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +137,23 @@ class EvalPool:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SearchPlan:
+    """What a search or scheduler needs to know.
+
+    Attributes:
+      space: What can be chosen.
+      make_trial: Makes the trial of an index at a point.
+      num_steps: Steps of a trial.
+      save_every: Steps between its checkpoints.
+    """
+
+    space: SearchSpace
+    make_trial: Callable[[int, Point], PlannedTrial]
+    num_steps: int
+    save_every: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """Everything the driver needs; made by `pipelines` after all configs have resolved once.
 
@@ -130,6 +166,7 @@ class Plan:
       env: Variables for every actor, on top of `sweep.env`.
       python_path: Folders put on every actor's path beside the working directory.
       retry_failed: Run trials that failed or were stopped again.
+      search: What a search or scheduler needs; None without one.
       description: What is written to `sweep.json` beside the trials: config file, command, base fingerprint.
     """
 
@@ -141,6 +178,7 @@ class Plan:
     env: Mapping[str, str] = field(default_factory=dict)
     python_path: tuple[str, ...] = ()
     retry_failed: bool = False
+    search: SearchPlan | None = None
     description: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -148,7 +186,7 @@ class Plan:
         twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
         if twice:
             raise ConfigError(f"plan: trial name {twice[0]!r} is used twice.")
-        if not names:
+        if not names and self.sweep.search is None:
             raise ConfigError("plan: there are no trials.")
 
 

@@ -10,21 +10,24 @@ import contextlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import ray
 from ray import tune
 from ray.exceptions import RayActorError, RayTaskError
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+import evaluators
 from kauldron_core import rundir
-from ray_cluster import control
-from ray_cluster.host_worker import HostWorker, Record, describe
+from ray_cluster import control, passing
+from ray_cluster.host_worker import ENDINGS, HostWorker, Record, describe
 from ray_cluster.jax_process import ProcessSettings
 from ray_cluster.placement import actor_options
 from ray_cluster.retries import RetryPolicy
+from ray_cluster.spaces import SearchSpace
 
 _POINTER = "pointer.json"
+_REPORT_EVERY_S = 1.0
 _SAVE_TIMEOUT_S = 300.0
 
 
@@ -37,14 +40,21 @@ class SupervisorSettings:
       variables: Their environment.
       resources: What a child owns.
       max_failures: See `Sweep`.
-      report_every_s: Seconds between reports of a running trial; 0 reports every event, as schedulers need it.
+      hang_timeout_s: See `Sweep`.
+      report_on: When a running trial is reported: every second (`time`), or, for searches and schedulers, with each
+        record (`record`) or each checkpoint (`saved`). The trial then waits until it is decided about.
+      metric: Without a value of it nothing is reported but the end; None reports always.
+      space: What values stand for, for schedulers that change them.
     """
 
     process: ProcessSettings
     variables: dict[str, str] = field(repr=False)
     resources: dict[str, float]
     max_failures: int = 2
-    report_every_s: float = 1.0
+    hang_timeout_s: float | None = None
+    report_on: Literal["time", "record", "saved"] = "time"
+    metric: str | None = None
+    space: SearchSpace | None = None
 
 
 class Supervisor(tune.Trainable):
@@ -72,18 +82,18 @@ class Supervisor(tune.Trainable):
         self._settings = settings[config["trial"]["kind"]]
         self._child: Any = None
         self._worker: dict[str, Any] = {}
-        self._begin(config["trial"]["name"])
+        self._begin(config["trial"])
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Takes over another trial with the same resources."""
         self._save_and_end()
-        self._begin(new_config["trial"]["name"])
+        self._begin(new_config["trial"])
         return True
 
     def step(self) -> dict[str, Any]:
-        """Returns a report after `report_every_s` seconds, or when the trial has ended."""
-        deadline = time.monotonic() + self._settings.report_every_s
-        while not self._ending and not (self._has_news and time.monotonic() >= deadline):
+        """Returns a report when one is due, or when the trial has ended."""
+        self._report_at = time.monotonic() + (_REPORT_EVERY_S if self._settings.report_on == "time" else 0.0)
+        while not self._ending and not self._is_report_due():
             self._watch()
         self._has_news = False
         return {
@@ -97,30 +107,43 @@ class Supervisor(tune.Trainable):
             **self._ending,
         }
 
+    def _is_report_due(self) -> bool:
+        has_metric = self._settings.metric is None or self._settings.metric in self._values
+        return self._has_news and has_metric and time.monotonic() >= self._report_at
+
     def cleanup(self) -> None:
         """Lets a running trial save, then ends the child."""
         self._save_and_end()
         self._end_child()
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
-        """Writes a pointer: which trial of the run, and up to which step. The state itself is in RUN."""
-        rundir.write_json(f"{checkpoint_dir}/{_POINTER}", {"trial": self._trial.name, "step": self._step})
+        """Writes a pointer: which trial of the run, and its newest checkpoint. The state itself is in RUN."""
+        step = max(evaluators.committed_steps(self._trial.checkpoints), default=None)
+        rundir.write_json(f"{checkpoint_dir}/{_POINTER}", {"trial": self._trial.name, "step": step})
 
     def load_checkpoint(self, checkpoint: Any) -> None:
-        """Goes on with the trial that the pointer names."""
+        """Goes on from what the pointer names: the trial itself, or another one whose state it is to take."""
         pointer = rundir.read_json(f"{checkpoint}/{_POINTER}")
-        if pointer["trial"] != self._trial.name:
-            self._save_and_end()
-            self._begin(pointer["trial"])
+        if pointer["trial"] != self._trial.name and pointer["step"] is not None and self._settings.space is not None:
+            donor = rundir.RunDir(self._settings.process.run_dir).trial(pointer["trial"])
+            point = self._settings.space.point(self._told["values"])
+            passing.pass_on(donor, self._trial, step=pointer["step"], point=point)
 
-    def _begin(self, name: str) -> None:
-        self._trial = rundir.RunDir(self._settings.process.run_dir).trial(name)
+    def _begin(self, told: dict[str, Any]) -> None:
+        """Gets ready for a trial.
+
+        Args:
+          told: Its `name` and, where a scheduler may change them, the `values` of its point.
+        """
+        self._told = told
+        self._trial = rundir.RunDir(self._settings.process.run_dir).trial(told["name"])
         self._policy = RetryPolicy(self._settings.max_failures)
         self._values: dict[str, float] = {}
         self._step = 0
         self._ending: dict[str, Any] = {}
         self._has_news = False
         self._is_started = self._is_stopping = False
+        self._polling: Any = None
         self._last_error: str | None = None
         self._setup_error: str | None = None
         if self._child is None:
@@ -140,6 +163,7 @@ class Supervisor(tune.Trainable):
             .remote(self._settings.process)
         )
         self._warming = self._child.warm.remote()
+        self._polling = None
 
     def _watch(self) -> None:
         """Waits a moment for the child and takes in what it says."""
@@ -163,16 +187,34 @@ class Supervisor(tune.Trainable):
         elif not self._is_started:
             self._start_when_warm()
         if self._is_started and not self._ending:
-            eager = self._settings.report_every_s == 0
-            for record in ray.get(self._child.poll.remote(0.5, at_once=eager)):
+            self._poll_child()
+
+    def _poll_child(self) -> None:
+        """Takes in what the child says, and ends one that says nothing any more."""
+        if self._polling is None:
+            self._polling = self._child.poll.remote(0.5, at_once=self._settings.report_on != "time")
+        # A process that hangs altogether does not even answer.
+        ready, _ = ray.wait([self._polling], timeout=2.0)
+        if ready:
+            self._polling = None
+            for record in ray.get(ready[0]):
+                self._heard_at = time.monotonic()
                 self._take_in(record)
+        limit_s = self._settings.hang_timeout_s
+        if limit_s is not None and not self._ending and time.monotonic() - self._heard_at > limit_s:
+            self._end_child()
+            text = f"hung: no sign of life for {limit_s:g} s, so its process was killed"
+            self._after_failure(text, again=self._policy.after_death())
 
     def _start_when_warm(self) -> None:
         ready, _ = ray.wait([self._warming], timeout=0.5)
         if ready:
             self._worker = ray.get(ready[0])
-            ray.get(self._child.start.remote(str(self._trial.path)))
-            self._is_started = self._has_news = True
+            is_decided_about = self._settings.report_on != "time"
+            ray.get(self._child.start.remote(str(self._trial.path), in_lockstep=is_decided_about))
+            self._heard_at = time.monotonic()
+            self._is_started = True
+            self._has_news = not is_decided_about
 
     def _ask_to_stop(self, if_not_begun: str) -> None:
         """Lets the trial save and end.
@@ -187,7 +229,7 @@ class Supervisor(tune.Trainable):
             self._is_stopping = True
 
     def _take_in(self, record: Record) -> None:
-        self._has_news = True
+        self._has_news |= self._settings.report_on != "saved" or record["kind"] == "saved"
         self._step = max(self._step, record.get("step", 0))
         match record["kind"]:
             case "logged" | "evaluated":
@@ -235,17 +277,22 @@ class Supervisor(tune.Trainable):
             return
         with contextlib.suppress(RayActorError):
             self._child.stop.remote()
+            if self._polling is not None and any(_is_last(record) for record in ray.get(self._polling)):
+                return
             deadline = time.monotonic() + _SAVE_TIMEOUT_S
             while not self._ending and time.monotonic() < deadline:
-                for record in ray.get(self._child.poll.remote(5.0)):
-                    if record["kind"] in ("done", "raised"):
-                        return
+                if any(_is_last(record) for record in ray.get(self._child.poll.remote(5.0))):
+                    return
         self._end_child()
 
     def _end_child(self) -> None:
         if self._child is not None:
             ray.kill(self._child)
             self._child = None
+
+
+def _is_last(record: Record) -> bool:
+    return record["kind"] in ENDINGS
 
 
 def _first_line(error: Exception) -> str:

@@ -6,6 +6,7 @@ import logging
 import pathlib
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ray import tune
@@ -19,8 +20,19 @@ _MAX_SETUP_ERRORS = 3
 """Trials that may fail before their first step with the same error, until the rest is not even tried."""
 
 
+def describe(name: str, kind: str, settings: Mapping[str, SupervisorSettings]) -> dict[str, Any]:
+    """Returns what a trial's supervisor is told.
+
+    Args:
+      name: The trial.
+      kind: The entry of `settings` that fits its resources.
+      settings: Settings of the supervisors.
+    """
+    return {"name": name, "kind": kind, "resources": settings[kind].resources}
+
+
 def run_trials(
-    kinds: Mapping[str, str],
+    trials: Sequence[Mapping[str, Any]],
     *,
     settings: Mapping[str, SupervisorSettings],
     board: StatusBoard,
@@ -28,29 +40,32 @@ def run_trials(
     max_concurrent: int | None,
     is_stopping: Callable[[], bool],
     on_broken_setup: Callable[[str], None],
+    adaptive: Adaptive | None = None,
 ) -> Watcher:
     """Returns when every trial has ended, or all running ones have saved after a stop was asked for.
 
     Args:
-      kinds: For each trial to run, the entry of `settings` that fits its resources.
+      trials: The trials to run, each as `describe` says; with a searcher they are its business.
       settings: Settings of the supervisors.
       board: Gets the statuses.
       storage: Folder for Tune's own files, which nobody reads again; removed at the end.
       max_concurrent: Most trials at a time.
       is_stopping: Whether the sweep shall end early.
       on_broken_setup: Called with the error when workers can't start, for the same reason in several trials.
+      adaptive: The searcher and scheduler, if there are any.
     """
     # Its progress is ours to show, and a failed trial is told by the board.
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
-    trials = [{"name": name, "kind": kind, "resources": settings[kind].resources} for name, kind in kinds.items()]
-    watcher = Watcher(board, on_broken_setup)
+    searcher = adaptive.search_alg if adaptive is not None else None
+    watcher = Watcher(board, on_broken_setup, is_adaptive=adaptive is not None)
     max_failures = max(setting.max_failures for setting in settings.values())
     tuner = tune.Tuner(
         tune.with_parameters(Supervisor, settings=dict(settings)),
-        param_space={"trial": tune.grid_search(trials)},
+        param_space={} if searcher is not None else {"trial": tune.grid_search([dict(trial) for trial in trials])},
         tune_config=tune.TuneConfig(
             reuse_actors=True,
             max_concurrent_trials=max_concurrent,
+            **(vars(adaptive) if adaptive is not None else {}),
             trial_dirname_creator=lambda trial: trial.trial_id,
         ),
         run_config=tune.RunConfig(
@@ -70,6 +85,25 @@ def run_trials(
     return watcher
 
 
+@dataclass(frozen=True, kw_only=True)
+class Adaptive:
+    """What makes, ends or changes trials while they run, in Tune's own terms.
+
+    Attributes:
+      search_alg: Makes them; None: they are given.
+      scheduler: Ends or changes them; None: nobody does.
+      num_samples: Most trials that the searcher makes.
+      metric: What both look at.
+      mode: Which end of it is good.
+    """
+
+    search_alg: Any = None
+    scheduler: Any = None
+    num_samples: int = 1
+    metric: str = ""
+    mode: str = "max"
+
+
 class Watcher(tune.Callback):
     """Takes Tune's reports to the status board, in the driver.
 
@@ -77,8 +111,9 @@ class Watcher(tune.Callback):
       first_ready_at: When the first worker was ready for its trial, in seconds since 1970.
     """
 
-    def __init__(self, board: StatusBoard, on_broken_setup: Callable[[str], None]):
+    def __init__(self, board: StatusBoard, on_broken_setup: Callable[[str], None], *, is_adaptive: bool = False):
         self._board = board
+        self._is_adaptive = is_adaptive
         self._on_broken_setup = on_broken_setup
         self._setup_errors: dict[str, set[str]] = {}
         self._running: set[str] = set()
@@ -95,6 +130,9 @@ class Watcher(tune.Callback):
 
     def on_trial_start(self, iteration: int, trials: Sequence[Any], trial: Any, **info: Any) -> None:
         self._running.add(_name(trial))
+        if self._is_adaptive:
+            # Its first report comes with its first value of the metric.
+            self._board.set(_name(trial), "running")
 
     def on_trial_result(self, iteration: int, trials: Sequence[Any], trial: Any, result: dict[str, Any], **info: Any):
         name, worker = _name(trial), result["worker"]
@@ -126,7 +164,12 @@ class Watcher(tune.Callback):
             self._on_broken_setup(error)
 
     def on_trial_complete(self, iteration: int, trials: Sequence[Any], trial: Any, **info: Any) -> None:
-        self._running.discard(_name(trial))
+        name = _name(trial)
+        self._running.discard(name)
+        last = trial.last_result or {}
+        if self._is_adaptive and last.get("status") == "running":
+            step = last["step"]
+            self._board.set(name, "pruned", step=step, reason=f"ended by the scheduler at step {step}")
 
     def on_trial_error(self, iteration: int, trials: Sequence[Any], trial: Any, **info: Any) -> None:
         name = _name(trial)

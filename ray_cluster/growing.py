@@ -1,0 +1,74 @@
+"""Trials that are made while a sweep runs: where a searcher's points become folders of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from kauldron_core import rundir
+from ray_cluster import layout
+from ray_cluster.board import StatusBoard
+from ray_cluster.spaces import Point
+from ray_cluster.spec import Plan, PlannedTrial, SearchPlan
+
+
+class GrowingTrials:
+    """The trials of a search: those that stand in the run directory, and those that are added.
+
+    Args:
+      plan: The plan; its trials stand already.
+      search: What a new trial is made with.
+      run: The run directory; its lock is held.
+      board: Gets the new trials.
+      unfinished: Names of the standing trials that have to go on first.
+      describe: Returns what the supervisor of a trial is told.
+
+    Attributes:
+      trials: All of them, in order.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        search: SearchPlan,
+        *,
+        run: rundir.RunDir,
+        board: StatusBoard,
+        unfinished: Iterable[str],
+        describe: Callable[[PlannedTrial], dict[str, Any]],
+    ):
+        self._plan = plan
+        self._search = search
+        self._run = run
+        self._board = board
+        self._describe = describe
+        self.trials = list(plan.trials)
+        names = set(unfinished)
+        self._waiting = [trial for trial in plan.trials if trial.name in names]
+
+    def waiting(self) -> PlannedTrial | None:
+        """Returns a trial that an earlier driver has left unfinished, if any is left."""
+        return self._waiting.pop(0) if self._waiting else None
+
+    def add(self, point: Point) -> PlannedTrial | None:
+        """Returns a new trial at a point, laid out in the run directory; None when there are enough."""
+        if len(self.trials) >= self._plan.sweep.num_samples:
+            return None
+        index = max((trial.index for trial in self.trials), default=-1) + 1
+        trial = self._search.make_trial(index, point)
+        self._run.trial(trial.name).create(trial.config_json)
+        rundir.write_status(self._run.trial(trial.name), "queued")
+        self.trials.append(trial)
+        # After its folder: whoever reads the list finds the trial.
+        layout.write_list(self._run, self.trials)
+        self._board.add(trial.name, trial.overrides)
+        return trial
+
+    def describe(self, trial: PlannedTrial) -> dict[str, Any]:
+        """Returns what the supervisor of a trial is told."""
+        return self._describe(trial)
+
+    @property
+    def num_missing(self) -> int:
+        """How many trials are still to be made or to go on."""
+        return max(0, self._plan.sweep.num_samples - len(self.trials)) + len(self._waiting)

@@ -1,0 +1,58 @@
+"""Passing the state of one trial on to another, whose point changes: what population based training does."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+import evaluators
+from kauldron_core import konfig, rundir
+from kauldron_core.konfig.places import find_place
+from ray_cluster.spaces import Point
+
+INHERITED = "inherited"
+"""Kind of the event that says where a trial's state came from, and how its point changed."""
+
+
+def pass_on(donor: rundir.TrialDir, trial: rundir.TrialDir, *, step: int, point: Point) -> None:
+    """Gives a trial the checkpoint of another one and a changed point; it goes on from there.
+
+    Its later checkpoints and their evaluations go: they belong to a past that is no longer its own. The change stands
+    in its events (`inherited`) and in its config.
+
+    Args:
+      donor: Whose state.
+      trial: Whose point; nothing must be training it.
+      step: The donor's checkpoint.
+      point: The overrides that the trial has from now on.
+    """
+    before = _values(trial, point)
+    for later in evaluators.committed_steps(trial.checkpoints):
+        if later >= step:
+            _forget(trial, later)
+    source, target = donor.checkpoints / f"ckpt_{step}", trial.checkpoints / f"ckpt_{step}"
+    copy = trial.checkpoints / f".passed-{step}"
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(source, copy)
+    # In one go, like every checkpoint.
+    copy.rename(target)
+    config = konfig.Trial(0, trial.name, point, "").config(konfig.load(trial.config_path))
+    rundir.write_atomic(trial.config_path, konfig.to_json(config, indent=1) + "\n")
+    after = _values(trial, point)
+    changes = {path: [before[path], after[path]] for path in after}
+    with rundir.EventWriter(trial.events, writer="scheduler") as events:
+        events.append(INHERITED, step, donor=donor.name, changes=changes)
+
+
+def _values(trial: rundir.TrialDir, point: Point) -> dict[str, Any]:
+    """Returns what a trial's config holds at the paths of a point, as JSON can hold it."""
+    config = konfig.load(trial.config_path)
+    found = {path: find_place(config, path).slot.current for path, _ in point}
+    return {path: value if isinstance(value, bool | int | float | str) else str(value) for path, value in found.items()}
+
+
+def _forget(trial: rundir.TrialDir, step: int) -> None:
+    shutil.rmtree(trial.checkpoints / f"ckpt_{step}")
+    for name, at in rundir.list_eval_results(trial):
+        if at == step:
+            rundir.result_path(trial, name, at).unlink(missing_ok=True)

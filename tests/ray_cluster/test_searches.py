@@ -1,0 +1,101 @@
+"""Searches and schedulers of Tune on a real Ray: they choose, end and change trials of the run."""
+
+import dataclasses
+
+import pytest
+
+import pipelines
+from kauldron_core import konfig, rundir
+from tests.ray_cluster import tiny
+
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("ray_session", "no_leaks")]
+
+LOSS = "train/losses/total"
+
+
+def _config(**options):
+    config = tiny.config(**options)
+    config.evals = {}
+    return config
+
+
+@pytest.fixture(scope="module")
+def search(ray_session, root):
+    """Six trials that Optuna chooses, of which ASHA ends some."""
+    sweep = pipelines.Sweep(
+        name="optuna",
+        root=str(root),
+        search="optuna(seed=1)",
+        scheduler="asha(grace_period=10, reduction_factor=2)",
+        num_samples=6,
+        metric=LOSS,
+        mode="min",
+    )
+    axes = ["optimizer.learning_rate=loguniform(1e-4, 1e-1)", "model.hidden=[8, 16]"]
+    return sweep, axes, sweep.run(_config(), axes, tracking=False, trust=("tests",))
+
+
+def test_a_search_makes_the_trials_of_the_run(search):
+    _, _, results = search
+    run = rundir.RunDir(results.run_dir)
+    assert len(results.rows) == 6
+    assert [trial.name for trial in run.trials()] == [row.name for row in results.rows]
+    assert {row.status for row in results.rows} <= {"done", "pruned"}
+    assert results.ok
+    for row in results.rows:
+        config = konfig.load(run.trial(row.name).config_path)
+        assert dict(row.overrides) == {
+            "optimizer.learning_rate": config.optimizer.learning_rate,
+            "model.hidden": config.model.hidden,
+        }
+        assert 1e-4 <= config.optimizer.learning_rate <= 1e-1
+        assert config.model.hidden in (8, 16)
+    assert [row["name"] for row in run.sweep["trials"]] == [row.name for row in results.rows]
+
+
+def test_asha_ends_trials_at_its_rungs_and_no_later(search):
+    _, _, results = search
+    pruned = [row for row in results.rows if row.status == "pruned"]
+    assert pruned
+    assert {row.step for row in pruned} <= {10, 20}
+    assert all("ended by the scheduler" in str(row.reason) for row in pruned)
+    assert all(row.step == tiny.NUM_STEPS for row in results.rows if row.status == "done")
+
+
+def test_a_search_goes_on_from_the_run_directory(search):
+    sweep, axes, results = search
+    larger = dataclasses.replace(sweep, num_samples=7)
+    again = larger.run(_config(), axes, tracking=False, trust=("tests",))
+    assert again.rows[:6] == results.rows
+    assert len(again.rows) == 7
+
+
+def test_pbt_passes_checkpoints_and_changed_values_on(root):
+    sweep = pipelines.Sweep(
+        name="pbt",
+        root=str(root),
+        scheduler="pbt(perturbation_interval=10, quantile_fraction=0.5, resample_probability=0.0)",
+        num_samples=2,
+        metric=LOSS,
+        mode="min",
+    )
+    results = sweep.run(
+        _config(slow_s=0.02, num_steps=80),
+        ["optimizer.learning_rate=loguniform(1e-4, 1e-1)"],
+        tracking=False,
+        trust=("tests",),
+    )
+    assert [row.status for row in results.rows] == ["done", "done"]
+    assert {row.step for row in results.rows} == {80}
+    run = rundir.RunDir(results.run_dir)
+    changes = {}
+    for row in results.rows:
+        events = rundir.read_events(run.trial(row.name).events)
+        changes[row.name] = [event for event in events if event["kind"] == "inherited"]
+    assert any(changes.values())
+    for name, events in changes.items():
+        if events:
+            config = konfig.load(run.trial(name).config_path)
+            old, new = events[-1]["changes"]["optimizer.learning_rate"]
+            assert config.optimizer.learning_rate == new != old
+            assert events[-1]["donor"] != name
