@@ -12,6 +12,7 @@ from kauldron_core.ckpts.loaders import (
 )
 from kauldron_core.ckpts.mismatch import StateMismatch
 from kauldron_core.ckpts.reader import Checkpoint, DamagedCheckpoint, MissingCheckpoint, load
+from kauldron_core.ckpts.verifying import verify
 
 __all__ = [
     "Checkpoint",
@@ -30,4 +31,5 @@ __all__ = [
     "latest_step",
     "load",
     "step_path",
+    "verify",
 ]

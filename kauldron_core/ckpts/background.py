@@ -7,9 +7,10 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+import jax
 from etils import epath
 
-from kauldron_core.ckpts import layout
+from kauldron_core.ckpts import checksums, layout
 from kauldron_core.errors import RunFailed
 
 
@@ -67,8 +68,13 @@ class BackgroundSaver:
             self._checkpointer.close()
 
     def _on_written(self) -> None:
-        if self._running is not None:
-            self._written.append(self._running)
+        """Called in Orbax's thread when all files are there, just before it renames the folder."""
+        if self._running is None:
+            return
+        if jax.process_index() == 0:
+            for unfinished in self._running.parent.glob(f"{self._running.name}.orbax-checkpoint-tmp*"):
+                checksums.write(unfinished)
+        self._written.append(self._running)
 
     @contextlib.contextmanager
     def _naming_checkpoint(self) -> Iterator[None]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from kauldron_core.errors import ConfigError
 
@@ -60,3 +62,26 @@ def spec_text(leaf: Any) -> str:
     dtype = jax.dtypes.result_type(leaf) if not hasattr(leaf, "dtype") else leaf.dtype
     shape = getattr(leaf, "shape", ())
     return f"{dtype}[{','.join(map(str, shape))}]"
+
+
+def read_spec(text: str) -> jax.ShapeDtypeStruct:
+    """Returns the shape and type that `spec_text` wrote.
+
+    Raises:
+      ValueError: If it is no such text.
+    """
+    name, _, dimensions = text.removesuffix("]").partition("[")
+    shape = tuple(int(size) for size in dimensions.split(",") if size)
+    for implementation in ("threefry2x32", "rbg", "unsafe_rbg") if name.startswith("key<") else ():
+        dtype = jax.eval_shape(lambda implementation=implementation: jax.random.key(0, impl=implementation)).dtype
+        if str(dtype) == name:
+            return jax.ShapeDtypeStruct(shape, dtype)
+    try:
+        return jax.ShapeDtypeStruct(shape, jnp.dtype(name))
+    except TypeError:
+        raise ValueError(f"{text!r} is no shape and type") from None
+
+
+def num_bytes(spec: jax.ShapeDtypeStruct) -> int:
+    """Returns how much memory an array takes."""
+    return math.prod(spec.shape) * spec.dtype.itemsize

@@ -13,6 +13,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -122,6 +123,36 @@ def test_c04_damage_is_reported_and_set_aside_and_the_one_before_is_used(
     assert checkpointer.all_steps == [3]
 
 
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_verify_finds_it(workdir: pathlib.Path, damage: Callable[[pathlib.Path], None]) -> None:
+    path = workdir / "checkpoints" / "ckpt_8"
+    assert ckpts.verify(path) == []
+    damage(path)
+    assert ckpts.verify(path)
+
+
+def test_verify_finds_one_flipped_bit_that_reading_does_not(tmp_path: pathlib.Path) -> None:
+    noise = {"noise": jnp.asarray(np.random.default_rng(0).random(5_000, np.float32)), "key": jax.random.key(1)}
+    checkpointer = ckpts.Checkpointer(workdir=tmp_path)
+    checkpointer.save(noise, step=1)
+    checkpointer.close()
+    path = tmp_path / "checkpoints" / "ckpt_1"
+    assert ckpts.verify(path) == []
+    largest = max(_arrays(path), key=lambda file: file.stat().st_size)
+    data = bytearray(largest.read_bytes())
+    data[len(data) // 2] ^= 1
+    largest.write_bytes(data)
+    assert checkpointer.load(noise).step == 1
+    [line] = ckpts.verify(path)
+    assert line == f"{largest.relative_to(path)}: other bytes than were saved"
+
+
+def test_verify_says_what_is_no_checkpoint(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "ckpt_4").mkdir()
+    assert ckpts.verify(tmp_path / "ckpt_4")[0].startswith("not a whole checkpoint")
+    assert ckpts.verify(tmp_path / "ckpt_5") == ["there is no such folder"]
+
+
 def test_what_is_set_aside_twice_is_kept_twice(workdir: pathlib.Path) -> None:
     checkpointer = ckpts.Checkpointer(workdir=workdir)
     checkpointer.set_aside(8)
@@ -216,6 +247,7 @@ def test_c08_a_full_disk_fails_the_next_save_and_the_earlier_ones_stand(tmp_path
 
 KILLED_WHILE_SAVING = """
 import os, pathlib, signal, sys, threading, time
+import jax
 import jax.numpy as jnp
 from kauldron_core import ckpts
 
