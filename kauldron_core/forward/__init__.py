@@ -5,6 +5,7 @@ from kauldron_core.forward.blueprint import Blueprint, as_arguments
 from kauldron_core.forward.context import Context
 from kauldron_core.forward.health import Health, good_health, health_after
 from kauldron_core.forward.model import ForwardPass, reads
+from kauldron_core.forward.precision import Precision
 from kauldron_core.forward.rngs import RngStream, RngStreams
 from kauldron_core.forward.state import TrainState
 
@@ -14,6 +15,7 @@ __all__ = [
     "Context",
     "ForwardPass",
     "Health",
+    "Precision",
     "RngStream",
     "RngStreams",
     "TrainState",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import logging
 from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
@@ -13,6 +15,9 @@ from kauldron_core.data import PADDING_MASK
 from kauldron_core.forward.context import Context
 from kauldron_core.losses import loss_totals
 
+_MAX_ENTRIES = 32
+_logger = logging.getLogger(__name__)
+
 
 @flax.struct.dataclass
 class AuxiliariesState:
@@ -21,16 +26,19 @@ class AuxiliariesState:
     Attributes:
       loss_states: State of each loss by name.
       metric_states: State of each metric by name.
+      summary_states: State of each summary by name.
     """
 
     loss_states: Mapping[str, Any] = flax.struct.field(default_factory=dict)
     metric_states: Mapping[str, Any] = flax.struct.field(default_factory=dict)
+    summary_states: Mapping[str, Any] = flax.struct.field(default_factory=dict)
 
     def merge(self, other: AuxiliariesState) -> AuxiliariesState:
         """Returns the states over the examples of both. A name that one side lacks is taken from the other."""
         return AuxiliariesState(
             loss_states=_merge(self.loss_states, other.loss_states),
             metric_states=_merge(self.metric_states, other.metric_states),
+            summary_states=_merge(self.summary_states, other.summary_states),
         )
 
     def to_host(self) -> AuxiliariesState:
@@ -42,6 +50,7 @@ class AuxiliariesState:
         return AuxiliariesState(
             loss_states={name: state for name, state in self.loss_states.items() if name not in losses},
             metric_states={name: state for name, state in self.metric_states.items() if name not in metrics},
+            summary_states=self.summary_states,
         )
 
     def compute(self) -> dict[str, Any]:
@@ -53,7 +62,11 @@ class AuxiliariesState:
         return values | {f"metrics/{name}": state.compute() for name, state in self.metric_states.items()}
 
     def scalars(self) -> dict[str, float]:
-        """Returns what `compute` gives as numbers: a metric of several values as `metrics/<name>/<part>`."""
+        """Returns what `compute` gives as numbers: a metric of several values as `metrics/<name>/<part>`.
+
+        The parts of a mapping go by their keys, those of sequences and small arrays by their indices:
+        `metrics/recall/0`. Arrays of more than 32 entries are left out, with a warning; `compute` has them.
+        """
         return dict(_scalars(self.compute()))
 
 
@@ -76,8 +89,27 @@ def _merge(left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _scalars(values: Any, prefix: str = "") -> Iterator[tuple[str, float]]:
+    if hasattr(values, "_asdict"):
+        values = values._asdict()
     if isinstance(values, Mapping):
         for name, value in values.items():
             yield from _scalars(value, f"{prefix}/{name}" if prefix else str(name))
-    elif np.ndim(values) == 0 and np.issubdtype(np.asarray(values).dtype, np.number):
-        yield prefix, float(values)
+    elif isinstance(values, list | tuple):
+        for index, value in enumerate(values):
+            yield from _scalars(value, f"{prefix}/{index}")
+    elif np.issubdtype(np.asarray(values).dtype, np.number):
+        yield from _entries(np.asarray(values), prefix)
+
+
+def _entries(array: np.ndarray, prefix: str) -> Iterator[tuple[str, float]]:
+    if array.size > _MAX_ENTRIES:
+        _leave_out(prefix, array.shape)
+        return
+    for index, value in np.ndenumerate(array):
+        yield "/".join([prefix, *map(str, index)]), float(value)
+
+
+@functools.cache
+def _leave_out(name: str, shape: tuple[int, ...]) -> None:
+    """Says, once, that a large array is no metric."""
+    _logger.warning("%s: an array of shape %s is not recorded, at most %d entries are.", name, shape, _MAX_ENTRIES)

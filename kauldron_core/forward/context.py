@@ -27,6 +27,7 @@ class Context:
       updates: What the optimizer made of it.
       opt_state: State of the optimizer, after the update.
       metric_states: State of each metric by name.
+      summary_states: State of each summary by name.
     """
 
     step: Any = None
@@ -41,6 +42,7 @@ class Context:
     updates: Any = None
     opt_state: Any = None
     metric_states: Any = None
+    summary_states: Any = None
 
     if TYPE_CHECKING:
 

@@ -13,6 +13,7 @@ import jax
 from kauldron_core import kontext
 from kauldron_core.errors import ConfigError
 from kauldron_core.forward.context import Context
+from kauldron_core.forward.precision import Precision, cast_like
 from kauldron_core.forward.rngs import RngStreams
 from kauldron_core.modules import set_train_property
 
@@ -28,24 +29,37 @@ class ForwardPass:
       rng_streams: Its random streams.
       readers: Losses and metrics; inner outputs are recorded only if a key of one of them asks for it.
       method: Which method of the model is called, with those keys that it takes; None is `__call__`, with all.
+      precision: In which types the model computes; None leaves everything as it is.
     """
 
     model: nn.Module
     rng_streams: RngStreams
     readers: Sequence[Any] = ()
     method: str | None = None
+    precision: Precision | None = None
 
     def init(self, batch: Any) -> tuple[Any, dict[str, Any]]:
         """Returns new parameters and the other collections of the model. Traceable; only shapes of `batch` count."""
+        variables = dict(nn.unbox(self.init_variables(batch)))
+        return variables.pop("params", {}), variables
+
+    def init_variables(self, batch: Any) -> dict[str, Any]:
+        """Returns all variables by collection as the model makes them, with the metadata that Flax may put on them."""
         with set_train_property(True):
             arguments = self._arguments(Context(step=0, batch=batch))
             variables = self.model.init(self.rng_streams.init_rngs(), method=self.method, **arguments)
-        collections = {name: value for name, value in variables.items() if name not in ("params", _INTERMEDIATES)}
-        return variables.get("params", {}), collections
+        return {name: value for name, value in variables.items() if name != _INTERMEDIATES}
 
-    def train(self, context: Context) -> Context:
-        """Returns `context` with `preds`, `interms` and the updated `collections` of a training step. Traced."""
+    def train(self, context: Context, *, part: Any = None) -> Context:
+        """Returns `context` with `preds`, `interms` and the updated `collections` of a training step. Traced.
+
+        Args:
+          context: Holds step, batch, parameters and collections.
+          part: Which part of a batch this is, where one is worked off in parts; each has its own random bits.
+        """
         rngs = self.rng_streams.train_rngs(context.step)
+        if part is not None:
+            rngs = {name: jax.random.fold_in(key, part) for name, key in rngs.items()}
         return self._apply(context, rngs=rngs, is_training=True, mutable=list(context.collections))
 
     def evaluate(self, context: Context) -> Context:
@@ -55,10 +69,14 @@ class ForwardPass:
 
     def _apply(self, context: Context, *, rngs: dict[str, Any], is_training: bool, mutable: list[str]) -> Context:
         records = any(reads(reader, "interms") for reader in self.readers)
+        seen = context
+        if self.precision is not None:
+            params, batch = self.precision.before((context.params, context.batch))
+            seen = context.replace(params=params, batch=batch)
         with set_train_property(is_training):
             preds, changed = self.model.apply(
-                {"params": context.params, **context.collections},
-                **self._arguments(context),
+                {"params": seen.params, **seen.collections},
+                **self._arguments(seen),
                 method=self.method,
                 rngs=rngs,
                 mutable=[*mutable, _INTERMEDIATES] if records else mutable,
@@ -66,6 +84,9 @@ class ForwardPass:
             )
         changed = dict(changed)
         interms = changed.pop(_INTERMEDIATES, None)
+        if self.precision is not None:
+            preds, interms = self.precision.after((preds, interms))
+            changed = cast_like(changed, context.collections)
         return context.replace(preds=preds, interms=interms, collections={**context.collections, **changed})
 
     def _arguments(self, context: Context) -> dict[str, Any]:

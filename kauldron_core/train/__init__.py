@@ -1,12 +1,14 @@
 """Training: the trainer, its step, its loop, and what it tells."""
 
-from kauldron_core.forward import AuxiliariesState, Context, RngStream, RngStreams, TrainState
+from kauldron_core.forward import AuxiliariesState, Context, Precision, RngStream, RngStreams, TrainState
 from kauldron_core.train.continuous import continuous_eval
-from kauldron_core.train.events import Done, Evaluated, Event, Logged, Saved
+from kauldron_core.train.events import Done, Evaluated, Event, Logged, Saved, Summarized
 from kauldron_core.train.load import best_step, load_run, load_trial
 from kauldron_core.train.loop import iter_train
 from kauldron_core.train.multi_step import MultiContext, MultiTrainStep
+from kauldron_core.train.profiler import Profiler
 from kauldron_core.train.program import Outputs, StepReport
+from kauldron_core.train.setup import Setup, TqdmInfo
 from kauldron_core.train.trainer import Trainer
 from kauldron_core.train.trainstep import TrainStep
 from kauldron_core.train.writer import EventLog, EventsWriter, NoWriter, Writer
@@ -24,10 +26,15 @@ __all__ = [
     "MultiTrainStep",
     "NoWriter",
     "Outputs",
+    "Precision",
+    "Profiler",
     "RngStream",
     "RngStreams",
     "Saved",
+    "Setup",
     "StepReport",
+    "Summarized",
+    "TqdmInfo",
     "TrainState",
     "TrainStep",
     "Trainer",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+from typing import Any, Literal
 
 Status = Literal["done", "preempted", "diverged"]
 
@@ -43,6 +43,23 @@ class Evaluated:
 
 
 @dataclasses.dataclass(frozen=True)
+class Summarized:
+    """Summaries of the batch of one step.
+
+    Attributes:
+      step: Number of updates made, counted after this one.
+      split: `train`.
+      values: Pictures `uint8[n h w 3]`, texts or a histogram, by name.
+      files: Names of the files in `workdir/summaries/STEP`, none where there is no workdir.
+    """
+
+    step: int
+    split: str
+    values: dict[str, Any]
+    files: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
 class Saved:
     """A checkpoint is on disk, complete."""
 
@@ -65,4 +82,4 @@ class Done:
     reason: str = ""
 
 
-Event = Logged | Evaluated | Saved | Done
+Event = Logged | Summarized | Evaluated | Saved | Done

@@ -51,6 +51,10 @@ class MultiTrainStep(TrainStep):
         plain = super().program
         if not isinstance(plain.optimizer, MultiOptimizer):
             raise ConfigError("optimizer: kd.train.MultiTrainStep needs a kd.optim.MultiOptimizer.")
+        if plain.microbatches > 1:
+            raise ConfigError(
+                f"microbatches: {plain.microbatches}, and kd.train.MultiTrainStep takes a batch as a whole."
+            )
         _check_losses(plain.optimizer.parts, [name for name, _ in losses_lib.named_losses(plain.losses)])
         return MultiProgram(**{field.name: getattr(plain, field.name) for field in dataclasses.fields(plain)})
 
@@ -80,7 +84,7 @@ class MultiProgram(Program):
 
 def _differentiate(program: MultiProgram, context: Context, mask: Any, outputs: Outputs) -> MultiContext:
     """Returns `context` with everything that forward pass and backward passes compute."""
-    forward, parts = program.forward(with_metrics=outputs.metrics), program.optimizer.parts
+    forward, parts = program.forward(outputs), program.optimizer.parts
 
     def losses(params: Any) -> tuple[dict[str, jax.Array], Context]:
         after = forward.train(context.replace(params=params))

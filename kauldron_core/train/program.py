@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import flax.struct
@@ -16,14 +16,19 @@ from kauldron_core.forward import (
     AuxiliariesState,
     Context,
     ForwardPass,
+    Precision,
     RngStreams,
     TrainState,
     collect_metrics,
     health_after,
     padding_mask_of,
+    reads,
 )
+from kauldron_core.train.accumulate import accumulate
 
 OnNonfinite = Literal["stop", "skip", "ignore"]
+_METRICS, _SUMMARIES = "metrics/", "summaries/"
+_AFTER_FORWARD = ("grads", "updates", "opt_state", "subgrads", "subupdates", "loss_states", "loss_total")
 
 
 class Outputs(NamedTuple):
@@ -31,9 +36,10 @@ class Outputs(NamedTuple):
 
     losses: bool = False
     metrics: bool = False
+    summaries: bool = False
 
     def __bool__(self) -> bool:
-        return self.losses or self.metrics
+        return self.losses or self.metrics or self.summaries
 
 
 @flax.struct.dataclass
@@ -62,7 +68,12 @@ class Program:
       metrics: Metrics by name.
       rng_streams: Random streams of the model.
       schedules: Functions of the step whose values are logged.
+      summaries: Summaries by name.
       on_nonfinite: What happens after a step with a non-finite loss.
+      microbatches: In how many parts a batch is worked off.
+      precision: In which types the model computes.
+      remat: Name of the policy in `jax.checkpoint_policies` that says what the forward pass keeps for the backward
+        pass; the rest is computed again. None keeps everything.
     """
 
     model: Any
@@ -71,12 +82,26 @@ class Program:
     metrics: Mapping[str, Any]
     rng_streams: RngStreams
     schedules: Mapping[str, Callable[[Any], Any]]
+    summaries: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     on_nonfinite: OnNonfinite = "stop"
+    microbatches: int = 1
+    precision: Precision | None = None
+    remat: str | None = None
 
-    def forward(self, *, with_metrics: bool) -> ForwardPass:
-        """Returns the forward pass; without metrics it records no inner outputs for them."""
-        readers = (*self.losses.values(), *(self.metrics.values() if with_metrics else ()))
-        return ForwardPass(self.model, self.rng_streams, readers)
+    def forward(self, outputs: Outputs) -> ForwardPass:
+        """Returns the forward pass; it records inner outputs only for what is asked for."""
+        readers = (*self.losses.values(), *self.reporters(outputs).values())
+        if self.remat is None:
+            return ForwardPass(self.model, self.rng_streams, readers, precision=self.precision)
+        return RematForwardPass(self.model, self.rng_streams, readers, precision=self.precision, policy=self.remat)
+
+    def reporters(self, outputs: Outputs) -> dict[str, Any]:
+        """Returns the metrics and summaries that are asked for, as `metrics/NAME` and `summaries/NAME`."""
+        metrics = self.metrics if outputs.metrics else {}
+        summaries = self.summaries if outputs.summaries else {}
+        return {f"{_METRICS}{name}": metric for name, metric in metrics.items()} | {
+            f"{_SUMMARIES}{name}": summary for name, summary in summaries.items()
+        }
 
     def descend(self, context: Context, mask: Any, outputs: Outputs) -> Context:
         """Returns `context` with forward and backward pass, the updates and the new state of the optimizer. Traced.
@@ -93,9 +118,28 @@ class Program:
         return context.replace(updates=updates, opt_state=opt_state)
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class RematForwardPass(ForwardPass):
+    """A forward pass that keeps less of what it computes.
+
+    Attributes:
+      policy: What it keeps.
+    """
+
+    policy: str = "nothing_saveable"
+
+    def train(self, context: Context, *, part: Any = None) -> Context:
+        """Returns what `ForwardPass.train` does. Traced."""
+
+        def train(params: Any, part: Any) -> Context:
+            return ForwardPass.train(self, context.replace(params=params), part=part)
+
+        return jax.checkpoint(train, policy=getattr(jax.checkpoint_policies, self.policy))(context.params, part)
+
+
 def init_state(program: Program, batch: Any) -> TrainState:
     """Returns the state before the first step. Traceable; only shapes of `batch` count."""
-    params, collections = program.forward(with_metrics=False).init(batch)
+    params, collections = program.forward(Outputs()).init(batch)
     return TrainState.create(params=params, collections=collections, opt_state=program.optimizer.init(params))
 
 
@@ -113,11 +157,14 @@ def update(program: Program, state: TrainState, batch: Any, outputs: Outputs) ->
     new_state = _watch(program, state, new_state, context)
     if not outputs:
         return new_state, None
-    metric_states = collect_metrics(program.metrics, context, padding_mask=mask) if outputs.metrics else {}
+    done = context.metric_states or {}
+    missing = {key: reporter for key, reporter in program.reporters(outputs).items() if key not in done}
+    states = {**done, **collect_metrics(missing, context, padding_mask=mask)}
     return new_state, StepReport(
         aux=AuxiliariesState(
             loss_states=context.loss_states if outputs.losses else {},
-            metric_states=metric_states,
+            metric_states=_of_kind(states, _METRICS),
+            summary_states=_of_kind(states, _SUMMARIES),
         ),
         schedules={name: jnp.asarray(schedule(state.step)) for name, schedule in program.schedules.items()},
         health=new_state.health,
@@ -126,7 +173,11 @@ def update(program: Program, state: TrainState, batch: Any, outputs: Outputs) ->
 
 def _differentiate(program: Program, context: Context, mask: Any, outputs: Outputs) -> Context:
     """Returns `context` with everything that forward and backward pass compute."""
-    forward = program.forward(with_metrics=outputs.metrics)
+    forward = program.forward(outputs)
+    if program.microbatches > 1:
+        reporters = program.reporters(outputs)
+        early = {key: reporter for key, reporter in reporters.items() if not _reads_any(reporter, _AFTER_FORWARD)}
+        return accumulate(forward, program.losses, early, context, num_parts=program.microbatches)
 
     def loss(params: Any) -> tuple[jax.Array, Context]:
         after = forward.train(context.replace(params=params))
@@ -135,6 +186,14 @@ def _differentiate(program: Program, context: Context, mask: Any, outputs: Outpu
 
     (_, after), grads = jax.value_and_grad(loss, has_aux=True)(context.params)
     return after.replace(params=context.params, grads=grads)
+
+
+def _of_kind(states: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    return {name.removeprefix(prefix): state for name, state in states.items() if name.startswith(prefix)}
+
+
+def _reads_any(reader: Any, fields: Sequence[str]) -> bool:
+    return any(reads(reader, field) for field in fields)
 
 
 def _watch(program: Program, old: TrainState, new: TrainState, context: Context) -> TrainState:

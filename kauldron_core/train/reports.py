@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import time
+import pathlib
 from collections.abc import Iterator, Sequence
 
 import jax
 
-from kauldron_core.forward import Health
-from kauldron_core.train.events import Logged
+from kauldron_core.forward import AuxiliariesState, Health
+from kauldron_core.train import exhibits
+from kauldron_core.train.events import Logged, Summarized
 from kauldron_core.train.program import OnNonfinite, StepReport
+from kauldron_core.train.speed import Speed
 
 
 class Diverged(Exception):
@@ -25,14 +27,24 @@ class LateReports:
     Args:
       losses: Names of the losses, in the order of `Health.first_bad_loss`.
       on_nonfinite: Whether a non-finite loss ends the run.
+      speed: Measures.
+      summaries: Where files of summaries go; None writes none.
     """
 
-    def __init__(self, losses: Sequence[str], *, on_nonfinite: OnNonfinite):
+    def __init__(
+        self,
+        losses: Sequence[str],
+        *,
+        on_nonfinite: OnNonfinite,
+        speed: Speed,
+        summaries: pathlib.Path | None,
+    ):
+        self.last_loss: float | None = None
         self._losses = losses
         self._on_nonfinite = on_nonfinite
+        self._speed = speed
+        self._summaries = summaries
         self._held: tuple[int, StepReport] | None = None
-        self._last_step: int | None = None
-        self._last_time = 0.0
 
     def put(self, step: int, report: StepReport) -> None:
         """Takes the report of `step`; there may be no other one."""
@@ -43,11 +55,7 @@ class LateReports:
         # One program computes all of it, so one array speaks for all.
         return self._held is not None and self._held[1].health.is_ready()  # pyright: ignore[reportAttributeAccessIssue]
 
-    def exclude(self, seconds: float) -> None:
-        """Says that training stood still for so long."""
-        self._last_time += seconds
-
-    def flush(self) -> Iterator[Logged]:
+    def flush(self) -> Iterator[Logged | Summarized]:
         """Yields the report that is held, if any; waits for it.
 
         Raises:
@@ -58,20 +66,26 @@ class LateReports:
         (step, report), self._held = self._held, None
         report = jax.device_get(report)
         health = Health.of(report.health)
-        values = report.aux.to_host().scalars()
-        values |= {f"schedules/{name}": float(value) for name, value in report.schedules.items()}
-        if self._on_nonfinite == "skip":
-            values["health/skipped_steps"] = float(health.num_bad_steps)
-        yield Logged(step=step, split="train", values=values | self._speed(step))
+        aux = report.aux.to_host()
+        if aux.loss_states:
+            yield Logged(step=step, split="train", values=self._values(step, aux, report, health))
+        if aux.summary_states:
+            yield self._summarized(step, aux)
         if self._on_nonfinite == "stop" and health.first_bad_step > 0:
             raise Diverged(self._describe(health))
 
-    def _speed(self, step: int) -> dict[str, float]:
-        now = time.perf_counter()
-        before, self._last_step = self._last_step, step
-        seconds, self._last_time = now - self._last_time, now
-        # The first report waited for the compiler; it says nothing about speed.
-        return {} if before is None else {"perf/steps_per_s": (step - before) / max(seconds, 1e-9)}
+    def _values(self, step: int, aux: AuxiliariesState, report: StepReport, health: Health) -> dict[str, float]:
+        values = aux.scalars()
+        self.last_loss = values.get("losses/total")
+        values |= {f"schedules/{name}": float(value) for name, value in report.schedules.items()}
+        if self._on_nonfinite == "skip":
+            values["health/skipped_steps"] = float(health.num_bad_steps)
+        return values | {f"perf/{name}": value for name, value in self._speed.read(step).items()}
+
+    def _summarized(self, step: int, aux: AuxiliariesState) -> Summarized:
+        values = {name: state.compute() for name, state in aux.summary_states.items()}
+        files = () if self._summaries is None else tuple(exhibits.write(self._summaries / str(step), values))
+        return Summarized(step=step, split="train", values=values, files=files)
 
     def _describe(self, health: Health) -> str:
         return f"loss {self._losses[health.first_bad_loss]!r} was not finite at step {health.first_bad_step}"

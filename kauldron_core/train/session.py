@@ -21,26 +21,41 @@ from kauldron_core.train import writer as writer_lib
 from kauldron_core.train.events import Done, Evaluated, Event, Logged, Saved
 from kauldron_core.train.interrupts import StopRequest
 from kauldron_core.train.program import Outputs, StepReport, all_finite
+from kauldron_core.train.progress import Progress
 from kauldron_core.train.reports import Diverged, LateReports
+from kauldron_core.train.speed import Speed
+from kauldron_core.train.watchdog import Watchdog
 
 if TYPE_CHECKING:
     from kauldron_core.train.trainer import Trainer
 
 
 class Session:
-    """The open parts of one `iter_train`: data iterator, event log, checkpointer."""
+    """The open parts of one `iter_train`: data iterator, event log, checkpointer.
 
-    def __init__(self, trainer: Trainer, request: StopRequest):
+    Args:
+      trainer: The experiment.
+      request: The wish to stop.
+      progress: Is told after each call how far the training is.
+    """
+
+    def __init__(self, trainer: Trainer, request: StopRequest, progress: Progress):
         self.last_step = trainer.last_step
         self._trainer = trainer
         self._request = request
+        self._progress = progress
         self._inline = [evaluator for evaluator in trainer.evals.values() if not evaluator.run.is_standalone]
         loss_names = sorted(dict(named_losses(trainer.train_losses)))
-        self._reports = LateReports(loss_names, on_nonfinite=trainer.on_nonfinite)
+        spec = trainer.train_ds.element_spec
+        self._speed = Speed(batch_size=_batch_size(spec), flops=lambda: trainer.trainstep.flops(spec))
+        folder = None if trainer.workdir is None else pathlib.Path(trainer.workdir) / "summaries"
+        self._reports = LateReports(loss_names, on_nonfinite=trainer.on_nonfinite, speed=self._speed, summaries=folder)
         self._checkpointer = None if trainer.workdir is None else trainer.checkpointer
+        self._profile = None if trainer.profiler is None else trainer.profiler.open()
         self._saved_step = 0
         self._evaluated_before: set[tuple[str, int]] = set()
         self._evaluation_was_cut = False
+        self._watchdog: Watchdog | None = None
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as opened:
@@ -49,6 +64,11 @@ class Session:
             self._log = self._trainer.writer.open()
             opened.callback(_close, self._log)
             opened.callback(_close, self._checkpointer)
+            opened.callback(_close, self._profile)
+            setup = self._trainer.setup
+            if setup.watchdog_factor is not None:
+                watchdog = Watchdog(factor=setup.watchdog_factor, min_s=setup.watchdog_min_s)
+                self._watchdog = opened.enter_context(watchdog)
             self._opened = opened.pop_all()
         return self
 
@@ -76,23 +96,52 @@ class Session:
             self._evaluated_before = _evaluations(self._trainer.workdir)
         return state, step
 
-    def next_batch(self) -> Any:
-        """Returns the next batch.
+    def next_call(self, step: int) -> tuple[list[Any], Outputs]:
+        """Returns the batches of the call after `step`, and what its last update computes besides the state.
 
         Raises:
-          ConfigError: If there is none.
+          ConfigError: If the data ends early.
         """
+        if self._watchdog is not None:
+            self._watchdog.tick()
+        self._speed.call_begins()
+        end = self._end_of_call(step)
         try:
-            return next(self._data)
+            batches = [next(self._data) for _ in range(step, end)]
         except StopIteration:
             raise ConfigError(
                 f"train_ds: the data ended before the {self.last_step} steps that were asked for (num_train_steps). "
                 "Give it more epochs, or ask for fewer steps."
             ) from None
+        self._speed.data_is_there()
+        if self._profile is not None:
+            self._profile.before(step + 1)
+        return batches, self._outputs_at(end)
 
-    def outputs_at(self, step: int) -> Outputs:
-        """Returns what the update that leads to `step` computes besides the state."""
+    def _outputs_at(self, step: int) -> Outputs:
         return self._trainer.outputs_at(step, last_step=self.last_step)
+
+    def _end_of_call(self, step: int) -> int:
+        """Returns the step after the call that begins at `step`. Follows from the numbers of the steps alone."""
+        size = self._trainer.steps_per_call
+        if size == 1:
+            return step + 1
+        end = min(step - step % size + size, self.last_step)
+        for inner in range(step + 1, end):
+            if self._outputs_at(inner) or self._is_cut_at(inner):
+                return inner
+        return end
+
+    def _is_cut_at(self, step: int) -> bool:
+        saves = self._checkpointer is not None and self._checkpointer.should_save(step)
+        return saves or any(evaluator.run.should_run(step, False) for evaluator in self._inline)
+
+    def call_done(self, state: TrainState, step: int, num_steps: int) -> None:
+        """Takes note of a call that was handed to the device."""
+        self._speed.call_ended(num_steps)
+        self._progress(step, self._reports.last_loss)
+        if self._profile is not None:
+            self._profile.after(step, state)
 
     def log(self, step: int, report: StepReport | None) -> Iterator[Event]:
         """Takes the report of a step, and yields what has become known meanwhile. Never waits for this step."""
@@ -105,7 +154,10 @@ class Session:
 
     def is_due(self, step: int) -> bool:
         """Returns whether anything is to be done after `step` but going on."""
-        return self._is_save_due(step) or any(self._is_evaluation_due(evaluator, step) for evaluator in self._inline)
+        is_due = self._is_save_due(step) or any(self._is_evaluation_due(e, step) for e in self._inline)
+        if is_due and self._watchdog is not None:
+            self._watchdog.pause()
+        return is_due
 
     def evaluate(self, state: TrainState, step: int) -> Iterator[Event]:
         """Runs the evaluators that are due at `step` and have not run there."""
@@ -118,7 +170,7 @@ class Session:
             except EvaluationStopped:
                 self._evaluation_was_cut = True
                 return
-            self._reports.exclude(result.seconds)
+            self._speed.exclude(result.seconds)
             evaluated = Evaluated(step, evaluator.name, result.values, result.num_examples, result.seconds)
             yield from self._recorded([evaluated])
 
@@ -197,6 +249,11 @@ def _evaluations(workdir: str | os.PathLike[str] | None) -> set[tuple[str, int]]
         return set()
     events = rundir.read_events(pathlib.Path(workdir) / "events")
     return {(event["split"], event["step"]) for event in events if event["kind"] == "evaluated"}
+
+
+def _batch_size(spec: Any) -> int:
+    sizes = [leaf.shape[0] for leaf in jax.tree.leaves(spec) if leaf.shape]
+    return sizes[0] if sizes else 1
 
 
 def _close(part: Any) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import os
 import threading
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any, get_args
 
+import jax
 import optax
 from flax import nnx
 
@@ -15,29 +16,45 @@ from kauldron_core import rundir
 from kauldron_core.ckpts import Checkpointer
 from kauldron_core.errors import ConfigError, unknown_name
 from kauldron_core.evals import Evaluator, usable_in_evaluation
-from kauldron_core.forward import AuxiliariesState, Blueprint, RngStreams, TrainState
-from kauldron_core.train import continuous, loop
+from kauldron_core.evals.evaluator import StateTransform
+from kauldron_core.forward import AuxiliariesState, Blueprint, Precision, RngStreams, TrainState
+from kauldron_core.sharding import ShardingStrategy
+from kauldron_core.train import checks, continuous, loop
 from kauldron_core.train import inherit as inherit_lib
 from kauldron_core.train.compiled import Source
 from kauldron_core.train.events import Event
 from kauldron_core.train.inherit import inherit
+from kauldron_core.train.profiler import Profiler
 from kauldron_core.train.program import OnNonfinite, Outputs, Program
+from kauldron_core.train.progress import bar
+from kauldron_core.train.setup import Setup
 from kauldron_core.train.trainstep import TrainStep
 from kauldron_core.train.writer import EventsWriter, Writer
 
 _STEP_FIELDS = (
+    "checkify_error_categories",
+    "microbatches",
     "model",
     "on_nonfinite",
     "optimizer",
+    "precision",
+    "remat",
     "rng_streams",
     "schedules",
     "seed",
+    "sharding",
     "train_losses",
     "train_metrics",
+    "train_summaries",
     "trainstep",
 )
 """What the compiled step reads."""
-_SILENT, _LOGGED = Outputs(), Outputs(losses=True, metrics=True)
+_INHERITED = ("checkify_error_categories", "microbatches", "on_nonfinite", "precision", "remat", "sharding")
+_OUTPUTS = {
+    (logged, shown): Outputs(losses=logged, metrics=logged, summaries=shown)
+    for logged in (False, True)
+    for shown in (False, True)
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -53,19 +70,34 @@ class Trainer:
       eval_ds: Data of the evaluators that have none of their own.
       model: A Flax linen module whose `Key` fields say where its arguments are in the context.
       rng_streams: Random streams of the model.
+      sharding: What is split over the devices; by default batches, over all of them.
       num_train_steps: Updates to make; None takes every batch that the data has.
       stop_after_steps: End earlier, without a change of anything that depends on `num_train_steps`.
       log_metrics_every: Steps between two training metrics; the first and the last step are always logged.
+      log_summaries_every: Steps between two summaries of training, at multiples of it.
+      steps_per_call: Updates in one call of the compiled program. More cost less of the host; a call ends early where
+        something is logged, evaluated or saved.
+      microbatches: In how many parts a batch is worked off, with the result of the whole. Needs less memory.
+      precision: In which types the model computes; None leaves everything as it is.
+      remat: What the forward pass keeps for the backward pass, by its name in `jax.checkpoint_policies`
+        (`dots_saveable`); the rest is computed again. None keeps everything.
       train_losses: Losses by name; their weighted sum is minimised.
       train_metrics: Metrics by name.
+      train_summaries: Summaries by name, written to `workdir/summaries`.
       schedules: Functions of the step whose values are logged, by name.
       optimizer: An optax optimizer.
       on_nonfinite: After a step with a non-finite loss: `stop` ends the run as diverged, `skip` leaves out the
         update (and looks at the gradients as well), `ignore` does not look.
+      checkify_error_categories: Run-time checks in the step (`nan`, `index`, `div`, `user`, `float`, `all`). Each step
+        then waits for the device.
       checkpointer: Saves to the workdir; None never saves.
+      init_transform: Changes the state before the first step: loads parameters from elsewhere, for example. A run
+        that resumes does not use it.
+      profiler: Which steps are profiled; None is none.
       writer: Where events go.
       trainstep: The compiled step.
       evals: Evaluators by name.
+      setup: What the process prepares before it trains.
       aux: Room for whatever else a config wants to hold; not used here.
       raw_cfg: The config that this was built from, None if it was built in Python.
     """
@@ -76,18 +108,29 @@ class Trainer:
     eval_ds: Any = None
     model: Any = None
     rng_streams: RngStreams = dataclasses.field(default_factory=RngStreams)
+    sharding: ShardingStrategy = dataclasses.field(default_factory=ShardingStrategy)
     num_train_steps: int | None = None
     stop_after_steps: int | None = None
     log_metrics_every: int = 100
+    log_summaries_every: int = 1000
+    steps_per_call: int = 1
+    microbatches: int = 1
+    precision: Precision | None = None
+    remat: str | None = None
     train_losses: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     train_metrics: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    train_summaries: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     schedules: Mapping[str, Callable[[Any], Any]] = dataclasses.field(default_factory=dict)
     optimizer: optax.GradientTransformation | None = None
     on_nonfinite: OnNonfinite = "stop"
+    checkify_error_categories: Sequence[str] = ()
     checkpointer: Checkpointer | None = dataclasses.field(default_factory=Checkpointer)
+    init_transform: StateTransform | None = None
+    profiler: Profiler | None = None
     writer: Writer = dataclasses.field(default_factory=EventsWriter)
     trainstep: TrainStep = dataclasses.field(default_factory=TrainStep)
     evals: Mapping[str, Evaluator] = dataclasses.field(default_factory=dict)
+    setup: Setup = dataclasses.field(default_factory=Setup)
     aux: Any = None
     raw_cfg: Any = dataclasses.field(default=None, repr=False)
 
@@ -103,7 +146,8 @@ class Trainer:
 
     def init_state(self) -> TrainState:
         """Returns the state before the first step."""
-        return self.trainstep.init(self.train_ds.element_spec)
+        state = self.trainstep.init(self.train_ds.element_spec)
+        return state if self.init_transform is None else self.init_transform.transform(state)
 
     @property
     def state_specs(self) -> TrainState:
@@ -134,16 +178,19 @@ class Trainer:
 
     def outputs_at(self, step: int, *, last_step: int) -> Outputs:
         """Returns what the update that leads to `step` computes besides the state."""
-        return _LOGGED if step in (1, last_step) or step % self.log_metrics_every == 0 else _SILENT
+        has_metrics = step in (1, last_step) or step % self.log_metrics_every == 0
+        has_summaries = bool(self.train_summaries) and step % self.log_summaries_every == 0
+        return _OUTPUTS[has_metrics, has_summaries]
 
     def train(self) -> TrainState:
         """Trains from the newest checkpoint, or from the beginning, and returns the final state."""
-        events = self.iter_train()
-        while True:
-            try:
-                next(events)
-            except StopIteration as end:
-                return end.value
+        with bar(self.setup.tqdm_info, num_steps=self.last_step) as progress:
+            events = loop.iter_train(self, progress=progress)
+            while True:
+                try:
+                    next(events)
+                except StopIteration as end:
+                    return end.value
 
     def iter_train(self, *, stop: threading.Event | None = None) -> Generator[Event, None, TrainState]:
         """Trains, and yields what happens. Closing the generator waits for a running save and ends data workers.
@@ -172,7 +219,10 @@ def _check(trainer: Trainer) -> None:
         raise ConfigError("train_losses: empty, there is nothing to minimise.")
     if trainer.on_nonfinite not in get_args(OnNonfinite):
         raise ConfigError(unknown_name("choice", trainer.on_nonfinite, get_args(OnNonfinite), at="on_nonfinite"))
-    for name, least in (("log_metrics_every", 1), ("num_train_steps", 0), ("stop_after_steps", 0)):
+    if trainer.remat is not None and trainer.remat not in (names := _remat_policies()):
+        raise ConfigError(unknown_name("policy", trainer.remat, names, at="remat"))
+    checks.check_names(trainer.checkify_error_categories)
+    for name, least in _LEAST.items():
         value = getattr(trainer, name)
         if value is not None and value < least:
             raise ConfigError(f"{name}: must be at least {least}, not {value}.")
@@ -180,6 +230,21 @@ def _check(trainer: Trainer) -> None:
         if name == "train":
             raise ConfigError("evals.train: the name is taken by the training metrics. Choose another.")
         rundir.check_name(name, kind="evaluator")
+
+
+_LEAST = {
+    "log_metrics_every": 1,
+    "log_summaries_every": 1,
+    "microbatches": 1,
+    "num_train_steps": 0,
+    "steps_per_call": 1,
+    "stop_after_steps": 0,
+}
+
+
+def _remat_policies() -> list[str]:
+    # Those that are policies themselves; the others make one of arguments.
+    return [name for name in dir(jax.checkpoint_policies) if "save" in name and not name.startswith(("_", "save_"))]
 
 
 def _bound_parts(trainer: Trainer) -> dict[str, Any]:
@@ -192,6 +257,7 @@ def _bound_parts(trainer: Trainer) -> dict[str, Any]:
         "train_ds": inherit(trainer.train_ds, seed=trainer.seed),
         "eval_ds": eval_ds,
         "checkpointer": inherit(trainer.checkpointer, workdir=trainer.workdir),
+        "profiler": inherit(trainer.profiler, workdir=trainer.workdir),
         "writer": inherit(trainer.writer, workdir=trainer.workdir),
         "trainstep": _bound_step(
             {field: getattr(trainer, field) for field in _STEP_FIELDS} | {"rng_streams": rng_streams}
@@ -213,7 +279,8 @@ def _bound_step(parts: Mapping[str, Any]) -> TrainStep:
         losses=parts["train_losses"],
         metrics=parts["train_metrics"],
         schedules=parts["schedules"],
-        on_nonfinite=parts["on_nonfinite"],
+        summaries=parts["train_summaries"],
+        **{name: parts[name] for name in _INHERITED},
     )
 
 

@@ -69,6 +69,8 @@ def append(log: EventLog, event: events.Event) -> None:
     match event:
         case events.Logged(step, split, values):
             log.append("metrics", step, split=split, values=values)
+        case events.Summarized(step, split, _, files):
+            log.append("summaries", step, split=split, files=list(files))
         case events.Evaluated(step, name, values, num_examples, seconds):
             log.append("evaluated", step, split=name, values=values, num_examples=num_examples, seconds=seconds)
         case events.Saved(step):

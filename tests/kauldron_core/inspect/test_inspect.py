@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from kauldron_core import kd, kontext
-from kauldron_core.inspect.png import encode_png
+from kauldron_core.summaries.png import encode_png
 from tests.kauldron_core import experiments
 from tests.kauldron_core.modules.cases import NnxClassifier
 

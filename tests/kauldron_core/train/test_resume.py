@@ -43,10 +43,10 @@ class Watch:
 class WatchedStep(kd.train.TrainStep):
     watch: Watch = dataclasses.field(default_factory=Watch)
 
-    def run(self, state, batch, outputs):
+    def run(self, state, batches, outputs, *, size=1):
         if self.watch.stop_at is not None and int(state.step) + 1 == self.watch.stop_at:
             self.watch.stop.set()
-        return super().run(state, batch, outputs)
+        return super().run(state, batches, outputs, size=size)
 
 
 # One object for all tests: what is made from it by `replace` shares its compiled programs.

@@ -1,0 +1,62 @@
+"""`Precision`: in which types a model computes, whatever its parameters are kept in."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Precision:
+    """Mixed precision. Parameters, gradients and the optimizer keep their own type.
+
+        cfg.precision = kd.train.Precision(compute="bfloat16")
+
+    Attributes:
+      compute: Type of the parameters and of the floats of the batch, as the model sees them.
+      output: Type of the floats that it returns, in which losses and metrics are computed.
+
+    Source: Micikevicius et al., Mixed Precision Training, 2018 (arXiv:1710.03740), section 3.1.
+    """
+
+    compute: Any = "bfloat16"
+    output: Any = "float32"
+
+    def __post_init__(self):
+        for name in ("compute", "output"):
+            object.__setattr__(self, name, jnp.dtype(getattr(self, name)))
+
+    def before(self, tree: Any) -> Any:
+        """Returns parameters or a batch as the model gets them."""
+        return cast_floats(tree, self.compute)
+
+    def after(self, tree: Any) -> Any:
+        """Returns what a model returned as losses get it."""
+        return cast_floats(tree, self.output)
+
+
+def cast_floats(tree: Any, dtype: Any) -> Any:
+    """Returns `tree` with its float arrays in `dtype`, or in the types of the tree `dtype`."""
+    return jax.tree.map(lambda leaf: leaf.astype(dtype) if is_float(leaf) else leaf, tree)
+
+
+def cast_like(tree: Any, model: Any) -> Any:
+    """Returns `tree` with its float arrays in the types of those of `model`; entries that `model` lacks stay."""
+    types = dict(_typed(model))
+    return jax.tree_util.tree_map_with_path(
+        lambda path, leaf: leaf.astype(types.get(jax.tree_util.keystr(path), leaf.dtype)) if is_float(leaf) else leaf,
+        tree,
+    )
+
+
+def is_float(leaf: Any) -> bool:
+    """Returns whether `leaf` is an array of floats."""
+    return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jnp.floating)
+
+
+def _typed(tree: Any) -> list[tuple[str, Any]]:
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return [(jax.tree_util.keystr(path), leaf.dtype) for path, leaf in leaves if is_float(leaf)]
