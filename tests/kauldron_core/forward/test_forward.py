@@ -168,3 +168,32 @@ def test_groups_of_losses_have_totals_of_their_own():
     }
     values = AuxiliariesState(loss_states=states).scalars()
     assert values == {"losses/total": 7, "losses/a": 3, "losses/a/x": 1, "losses/a/y": 2, "losses/z": 4}
+
+
+def test_a_metric_of_several_values_is_recorded_by_part(caplog: pytest.LogCaptureFixture) -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Computed:
+        value: Any
+
+        def compute(self):
+            return self.value
+
+    found = {
+        "recall": np.array([0.5, 0.25]),
+        "confusion": jnp.array([[1, 2], [3, 4]]),
+        "pair": (1.0, {"mean": np.float32(2.0)}),
+        "text": "no number",
+        "large": np.zeros((6, 6)),
+    }
+    values = AuxiliariesState(metric_states={name: Computed(value) for name, value in found.items()}).scalars()
+    assert values == {
+        "metrics/recall/0": 0.5,
+        "metrics/recall/1": 0.25,
+        "metrics/confusion/0/0": 1.0,
+        "metrics/confusion/0/1": 2.0,
+        "metrics/confusion/1/0": 3.0,
+        "metrics/confusion/1/1": 4.0,
+        "metrics/pair/0": 1.0,
+        "metrics/pair/1/mean": 2.0,
+    }
+    assert "metrics/large: an array of shape (6, 6) is not recorded" in caplog.text
