@@ -2,7 +2,7 @@
 
 from kauldron_core.ckpts.background import SaveFailed
 from kauldron_core.ckpts.checkpointer import Checkpointer
-from kauldron_core.ckpts.layout import all_steps, is_committed, latest_step, step_path
+from kauldron_core.ckpts.layout import all_steps, is_committed, latest_step, read_metadata, step_path
 from kauldron_core.ckpts.loaders import (
     InitTransform,
     MultiTransform,
@@ -10,7 +10,7 @@ from kauldron_core.ckpts.loaders import (
     SimpleCheckpointLoader,
     find_checkpoint,
 )
-from kauldron_core.ckpts.mismatch import StateMismatch
+from kauldron_core.ckpts.mismatch import StateMismatch, spec_bytes
 from kauldron_core.ckpts.reader import Checkpoint, DamagedCheckpoint, MissingCheckpoint, load
 from kauldron_core.ckpts.verifying import verify
 
@@ -30,6 +30,8 @@ __all__ = [
     "is_committed",
     "latest_step",
     "load",
+    "read_metadata",
+    "spec_bytes",
     "step_path",
     "verify",
 ]

@@ -8,7 +8,7 @@ import functools
 import logging
 import os
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Literal, TypeVar
 
 import jax
@@ -71,8 +71,6 @@ class Checkpointer:
             raise ConfigError("keep_every_n_steps: has no effect while max_to_keep is None, which keeps all.")
         if self.keep_best is not None and (self.max_to_keep is None or self.best_metric is None):
             raise ConfigError("keep_best: needs best_metric, and max_to_keep (1 keeps the latest beside the best).")
-        if self.keep_best is None and self.best_metric is not None:
-            object.__setattr__(self, "keep_best", 1)
 
     @property
     def directory(self) -> epath.Path:
@@ -218,7 +216,7 @@ class Checkpointer:
             max_to_keep=self.max_to_keep,
             keep_every_n_steps=self.keep_every_n_steps,
             scores=self.scores(),
-            keep_best=self.keep_best or 0,
+            keep_best=self.keep_best or 1,
             mode=self.mode,
         )
         candidates = [step for step in steps if not reasons[step]]
@@ -232,6 +230,24 @@ class Checkpointer:
     def scores(self) -> dict[int, float]:
         """Returns `best_metric` by checkpoint, as far as it is known; nothing where no metric is set."""
         return {} if self._scores is None else self._scores.of(self.all_steps)
+
+    def remove(self, steps: Iterable[int]) -> None:
+        """Removes checkpoints, whatever the settings keep.
+
+        Raises:
+          ConfigError: Before anything is removed: if one is not there, was not written here, or waits for an evaluator.
+        """
+        steps = sorted(set(steps))
+        awaited = rundir.awaited_steps(self.directory.parent, steps)
+        for step in steps:
+            path = layout.step_path(self.directory, step)
+            if not layout.is_committed(path):
+                raise ConfigError(f"{path}: there is no such checkpoint.")
+            if not self._folder.owns(step):
+                raise ConfigError(f"{path}: was not written for this folder, so it is not removed.")
+            if step in awaited:
+                raise ConfigError(f"{path}: evaluator {awaited[step]!r} is at work on it, or waits for it.")
+        self._folder.remove(steps)
 
     def _rotate(self) -> None:
         if self.max_to_keep is None or jax.process_index() > 0:

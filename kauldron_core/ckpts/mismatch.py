@@ -85,3 +85,8 @@ def read_spec(text: str) -> jax.ShapeDtypeStruct:
 def num_bytes(spec: jax.ShapeDtypeStruct) -> int:
     """Returns how much memory an array takes."""
     return math.prod(spec.shape) * spec.dtype.itemsize
+
+
+def spec_bytes(text: str) -> int:
+    """Returns how much memory an array takes whose shape and type are written as `float32[64,10]`."""
+    return num_bytes(read_spec(text))

@@ -19,6 +19,7 @@ COMMANDS = {
     "stop": ("pipelines.runs.stop:command", "Ask a run, or one trial, to save and end."),
     "ls": ("pipelines.runs.listing:command", "List the runs in a folder."),
     "rm": ("pipelines.runs.remove:command", "Remove a run."),
+    "ckpt": ("pipelines.cli.ckpt:ckpt", "List, show, check or remove checkpoints."),
     "config": ("pipelines.cli.config:config", "Show, compare, check or list a config, without running it."),
     "record": ("pipelines.record:command", "Bring the MLflow records of a run up to date."),
 }

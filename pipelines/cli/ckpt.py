@@ -1,0 +1,179 @@
+"""`kdr ckpt ls|show|verify|rm`: the checkpoints of a run or a trial."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from kauldron_core import ckpts, rundir
+from kauldron_core.errors import ConfigError, listing
+from pipelines.cli import ckpt_facts as facts
+from pipelines.cli.commands import LazyGroup
+from pipelines.cli.run import DONE, FAILED
+from pipelines.report import count, make_console, make_table, number
+from pipelines.report.progress import duration
+from pipelines.report.tables import size
+
+COMMANDS = {
+    "ls": ("pipelines.cli.ckpt:ls", "List checkpoints: step, size, age, metrics, why each is kept."),
+    "show": ("pipelines.cli.ckpt:show", "Show what is in a checkpoint, array by array."),
+    "verify": ("pipelines.cli.ckpt:verify", "Read all of some checkpoints, and report damage."),
+    "rm": ("pipelines.cli.ckpt:rm", "Remove checkpoints."),
+}
+
+EPILOG = """\b
+Examples:
+  kdr ckpt ls runs/demo
+  kdr ckpt show runs/demo best --trial=3
+  kdr ckpt verify runs/demo
+  kdr ckpt rm runs/demo/trials/0003-learning_rate=0.01 100 200
+"""
+
+_SETTINGS = {"max_content_width": 110}
+_MAX_METRICS = 3
+
+_trial = click.option("--trial", metavar="NAME", help="Which trial of a run: its name, its number, or a part of it.")
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+_place = click.argument("place", metavar="RUN_OR_TRIAL")
+
+
+@click.group("ckpt", cls=LazyGroup, table=COMMANDS, epilog=EPILOG, context_settings=_SETTINGS)
+def ckpt() -> None:
+    """Look at the checkpoints of a run, check them, remove some."""
+
+
+@click.command("ls", context_settings=_SETTINGS)
+@_place
+@_trial
+@_json
+def ls(place: str, trial: str | None, as_json: bool) -> int:
+    """List the checkpoints of a run or a trial, oldest first.
+
+    The last column says why each is kept; `-` goes with the next save.
+    """
+    trials = facts.find_trials(place, trial)
+    found = {one.name: facts.entries(one) for one in trials}
+    if as_json:
+        click.echo(json.dumps({name: [dataclasses.asdict(entry) for entry in one] for name, one in found.items()}))
+        return DONE
+    console = make_console()
+    for one in trials:
+        _print_list(one, found[one.name])
+        for path in facts.others(one):
+            click.echo(f"no checkpoint: {path.name}, {size(facts.num_bytes(path))}")
+    total = sum(entry.num_bytes for one in found.values() for entry in one)
+    console.print(f"{count(sum(map(len, found.values())), 'checkpoint')}, {size(total)}")
+    return DONE
+
+
+@click.command("show", context_settings=_SETTINGS)
+@_place
+@click.argument("step", default="latest")
+@_trial
+@_json
+def show(place: str, step: str, trial: str | None, as_json: bool) -> int:
+    """Show what is in one checkpoint: STEP is a number, latest or best."""
+    folder = facts.find_one(place, trial)
+    path = ckpts.step_path(folder.checkpoints, facts.parse_step(step, folder))
+    metadata = ckpts.read_metadata(path)
+    if "state" not in metadata:
+        raise ConfigError(f"{path}: damaged, its metadata can't be read.")
+    if as_json:
+        click.echo(json.dumps({"path": str(path), "num_bytes": facts.num_bytes(Path(path)), **metadata}))
+        return DONE
+    rows = facts.arrays(metadata)
+    console = make_console()
+    table = [(place, text, size(num_bytes)) for place, text, num_bytes in rows]
+    console.print(make_table([("array", "left"), ("type", "left"), ("size", "right")], table))
+    parts = ", ".join(f"{part} {size(num_bytes)}" for part, num_bytes in facts.sums(rows).items())
+    saved_at = datetime.datetime.fromtimestamp(metadata.get("saved_at") or 0).isoformat(" ", "seconds")
+    click.echo(f"{path}\nsaved {saved_at} at step {metadata.get('step')}, {size(facts.num_bytes(Path(path)))} on disk")
+    click.echo(f"in memory: {parts}")
+    for name, value in (metadata.get("metrics") or {}).items():
+        click.echo(f"{name}: {number(value)}")
+    return DONE
+
+
+@click.command("verify", context_settings=_SETTINGS)
+@_place
+@click.argument("steps", nargs=-1, metavar="[STEP]...")
+@_trial
+def verify(place: str, steps: Sequence[str], trial: str | None) -> int:
+    """Read all of the checkpoints (of one trial: of some steps), and report damage.
+
+    Exits with 1 if there is any. Changes nothing: a trainer that meets damage sets it aside by itself.
+    """
+    trials = [facts.find_one(place, trial)] if steps and steps != ("all",) else facts.find_trials(place, trial)
+    num_checked = num_damaged = 0
+    for one in trials:
+        for step in _steps(one, steps):
+            path = ckpts.step_path(one.checkpoints, step)
+            problems = ckpts.verify(path)
+            num_checked += 1
+            num_damaged += bool(problems)
+            click.echo(f"{one.name} step {step}: {'damaged' if problems else 'whole'}")
+            for problem in problems:
+                click.echo(f"  {problem}")
+    click.echo(f"{count(num_checked, 'checkpoint')} read, {num_damaged} damaged")
+    return FAILED if num_damaged else DONE
+
+
+@click.command("rm", context_settings=_SETTINGS)
+@_place
+@click.argument("steps", nargs=-1, required=True, metavar="STEP...")
+@_trial
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def rm(place: str, steps: Sequence[str], trial: str | None, yes: bool) -> int:
+    """Remove checkpoints of a trial. Asks first.
+
+    The latest of an unfinished trial stays, and so does what was not written for this trial.
+    """
+    folder = facts.find_one(place, trial)
+    chosen = sorted({facts.parse_step(step, folder) for step in steps})
+    latest = ckpts.latest_step(folder.checkpoints)
+    if latest in chosen and folder.status() not in rundir.TERMINAL:
+        raise ConfigError(
+            f"STEP: {latest} is the latest checkpoint, and the trial is {folder.status()}: it goes on from there. "
+            "Leave it out, or remove the run."
+        )
+    total = sum(facts.num_bytes(Path(ckpts.step_path(folder.checkpoints, step))) for step in chosen)
+    what = f"{count(len(chosen), 'checkpoint')} of {folder.name} ({listing(map(str, chosen))}), {size(total)}"
+    if not yes and not click.confirm(f"Remove {what}?"):
+        click.echo("nothing was removed")
+        return DONE
+    facts.checkpointer_of(folder).remove(chosen)
+    click.echo(f"removed {what}")
+    return DONE
+
+
+def _steps(trial: rundir.TrialDir, steps: Sequence[str]) -> list[int]:
+    if not steps or steps == ("all",):
+        return ckpts.all_steps(trial.checkpoints)
+    return [facts.parse_step(step, trial) for step in steps]
+
+
+def _print_list(trial: rundir.TrialDir, found: list[facts.Entry]) -> None:
+    columns = [("step", "right"), ("size", "right"), ("age", "right"), ("metrics", "left"), ("kept", "left")]
+    rows = [
+        (
+            str(entry.step),
+            size(entry.num_bytes),
+            "-" if entry.saved_at is None else duration(max(time.time() - entry.saved_at, 0)),
+            _metrics(entry.metrics),
+            ", ".join(entry.kept) or "-",
+        )
+        for entry in found
+    ]
+    make_console().print(make_table(columns, rows, title=f"{trial.name} ({trial.status()})"))
+
+
+def _metrics(values: dict[str, float]) -> str:
+    shown = [f"{name} {number(value)}" for name, value in list(values.items())[:_MAX_METRICS]]
+    more = [f"and {len(values) - _MAX_METRICS} more"] if len(values) > _MAX_METRICS else []
+    return ", ".join([*shown, *more]) or "-"

@@ -1,0 +1,153 @@
+"""What can be said of the checkpoints of a run, for `kdr ckpt`."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from kauldron_core import ckpts, konfig, rundir
+from kauldron_core.errors import ConfigError, listing, unknown_name
+from pipelines.runs import find_run, find_trial
+
+_WORDS = ("latest", "best")
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """One checkpoint in a list.
+
+    Attributes:
+      step: Its step.
+      num_bytes: Size of its files.
+      saved_at: When it was saved, in seconds since 1970; None if it doesn't say.
+      metrics: What was measured on it, inside training and outside.
+      kept: Why it is kept; empty if it goes with the next save.
+    """
+
+    step: int
+    num_bytes: int
+    saved_at: float | None
+    metrics: dict[str, float]
+    kept: list[str]
+
+
+def find_trials(text: str, trial: str | None) -> list[rundir.TrialDir]:
+    """Returns the trials that a run (all of them, or one by name or number) or a folder with checkpoints means.
+
+    Raises:
+      ConfigError: If there is none.
+    """
+    folder = rundir.TrialDir(Path(text).expanduser().absolute())
+    if folder.exists() or (folder.checkpoints.is_dir() and not rundir.RunDir(folder).exists()):
+        if trial is not None:
+            raise ConfigError(f"--trial={trial}: {text} is a trial already. Leave it out, or give the run.")
+        return [folder]
+    run = find_run(text)
+    if trial is not None:
+        return [find_trial(run, trial)]
+    if not run.trials():
+        raise ConfigError(f"{run.path}: this run has no trials yet.")
+    return run.trials()
+
+
+def find_one(text: str, trial: str | None) -> rundir.TrialDir:
+    """Returns the trial that is meant, and refuses a run of several.
+
+    Raises:
+      ConfigError: If there is none, or which one is not said.
+    """
+    trials = find_trials(text, trial)
+    if len(trials) > 1:
+        names = listing(found.name for found in trials)
+        raise ConfigError(f"{text}: this run has {len(trials)} trials. Say which one: --trial=NAME of {names}.")
+    return trials[0]
+
+
+def checkpointer_of(trial: rundir.TrialDir) -> ckpts.Checkpointer:
+    """Returns the checkpointer that the trial's config describes, the default one where it has none."""
+    node = konfig.load(trial.config_path).get("checkpointer") if trial.exists() else None
+    built = ckpts.Checkpointer() if node is None else konfig.resolve(node)
+    if not isinstance(built, ckpts.Checkpointer):
+        raise ConfigError(f"{trial.config_path}: checkpointer: a {type(built).__name__}, not a kd.ckpts.Checkpointer.")
+    return dataclasses.replace(built, workdir=os.fspath(trial))
+
+
+def entries(trial: rundir.TrialDir) -> list[Entry]:
+    """Returns the checkpoints of a trial, oldest first."""
+    kept = checkpointer_of(trial).reasons_to_keep()
+    outside = rundir.read_eval_results(trial)
+    found: list[Entry] = []
+    for step, reasons in kept.items():
+        path = ckpts.step_path(trial.checkpoints, step)
+        metadata = ckpts.read_metadata(path)
+        metrics = dict(metadata.get("metrics") or {})
+        for (name, at), record in outside.items():
+            if at == step and record.get("status") == "done":
+                metrics |= {f"{name}/{key}": value for key, value in record["values"].items()}
+        found.append(Entry(step, num_bytes(Path(path)), metadata.get("saved_at"), metrics, reasons))
+    return found
+
+
+def others(trial: rundir.TrialDir) -> list[Path]:
+    """Returns what else lies in the folder of checkpoints under a checkpoint's name: set aside, unfinished, foreign."""
+    if not trial.checkpoints.is_dir():
+        return []
+    return sorted(
+        path for path in trial.checkpoints.iterdir() if path.name.startswith("ckpt_") and not ckpts.is_committed(path)
+    )
+
+
+def parse_step(text: str, trial: rundir.TrialDir, *, at: str = "STEP") -> int:
+    """Returns the step that `text` means: a number, `latest` or `best`.
+
+    Raises:
+      ConfigError: If there is no such checkpoint; with the nearest.
+    """
+    steps = ckpts.all_steps(trial.checkpoints)
+    if not steps:
+        raise ConfigError(f"{trial.checkpoints}: there is no checkpoint.")
+    if text == "latest":
+        return steps[-1]
+    if text == "best":
+        return _best(trial)
+    if text.isdecimal() and int(text) in steps:
+        return int(text)
+    available = [*map(str, steps), *_WORDS]
+    if not text.isdecimal():
+        raise ConfigError(unknown_name("step", text, available, at=at))
+    nearest = min(steps, key=lambda step: abs(step - int(text)))
+    raise ConfigError(f"{at}: unknown step {text!r}. Did you mean {nearest}? Available: {listing(available)}.")
+
+
+def num_bytes(path: Path) -> int:
+    """Returns the size of all files below `path`."""
+    if path.is_file():
+        return path.stat().st_size
+    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+
+
+def arrays(metadata: dict[str, Any]) -> list[tuple[str, str, int]]:
+    """Returns path, shape and bytes of each array of a checkpoint."""
+    saved: dict[str, str] = metadata.get("state") or {}
+    return [(place, text, ckpts.spec_bytes(text)) for place, text in saved.items()]
+
+
+def sums(rows: Sequence[tuple[str, str, int]]) -> dict[str, int]:
+    """Returns the bytes of each part of the state."""
+    total: dict[str, int] = {}
+    for place, _, size in rows:
+        part = place.partition(".")[0]
+        total[part] = total.get(part, 0) + size
+    return total
+
+
+def _best(trial: rundir.TrialDir) -> int:
+    from kauldron_core.train import load  # The one place that knows what a sweep calls best; brings JAX's libraries.
+
+    checkpointer = checkpointer_of(trial)
+    if checkpointer.best_metric is None:
+        return load.best_step(trial)
+    return load.best_step(trial, metric=checkpointer.best_metric, mode=checkpointer.mode)
