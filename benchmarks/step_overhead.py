@@ -134,6 +134,20 @@ Run = Callable[[int], None]
 """Makes so many steps and waits for the last."""
 
 
+class Seconds(NamedTuple):
+    """How long something took, by the clock and in all threads of the process."""
+
+    wall: float
+    cpu: float
+
+
+def seconds(run: Run, steps: int) -> Seconds:
+    """Returns how long the steps take."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    run(steps)
+    return Seconds(time.perf_counter() - wall, time.process_time() - cpu)
+
+
 def by_hand(case: Case) -> Run:
     """Returns a loop of plain JAX."""
     model, optimizer, batches = case.module(), optax.adam(1e-2), shuffled(case)
@@ -242,20 +256,6 @@ class Peer:
         if not answer:
             raise RuntimeError(f"the peer ended with status {self._child.wait()}")
         return Seconds(*json.loads(answer))
-
-
-class Seconds(NamedTuple):
-    """How long something took, by the clock and in all threads of the process."""
-
-    wall: float
-    cpu: float
-
-
-def seconds(run: Run, steps: int) -> Seconds:
-    """Returns how long the steps take."""
-    wall, cpu = time.perf_counter(), time.process_time()
-    run(steps)
-    return Seconds(time.perf_counter() - wall, time.process_time() - cpu)
 
 
 def variants(case: Case, steps: int) -> dict[str, Run]:
