@@ -1,11 +1,14 @@
 """Searches and schedulers of Tune on a real Ray: they choose, end and change trials of the run."""
 
 import dataclasses
+import re
 
 import pytest
 
 import pipelines
 from kauldron_core import konfig, rundir
+from kauldron_core.errors import ConfigError
+from ray_cluster import spaces
 from tests.ray_cluster import tiny
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("ray_session", "no_leaks")]
@@ -95,7 +98,68 @@ def test_pbt_passes_checkpoints_and_changed_values_on(root):
     assert any(changes.values())
     for name, events in changes.items():
         if events:
-            config = konfig.load(run.trial(name).config_path)
-            old, new = events[-1]["changes"]["optimizer.learning_rate"]
-            assert config.optimizer.learning_rate == new != old
-            assert events[-1]["donor"] != name
+            first, last = (events[at]["changes"]["optimizer.learning_rate"] for at in (0, -1))
+            assert first[0] != first[1]
+            assert konfig.load(run.trial(name).config_path).optimizer.learning_rate == last[1]
+            assert events[0]["donor"] != name
+
+
+def _choose(choose):
+    if choose("model.hidden", "choice([8, 16])") == 8:
+        choose("optimizer.learning_rate", "loguniform(1e-4, 1e-2)")
+    else:
+        choose("optimizer.learning_rate", "[0.5, 0.25]")
+
+
+def _suggestions(text, space, number):
+    from ray_cluster import searching
+
+    searcher, to_point = searching.make_searcher(text, space, metric=LOSS, mode="min", seed=0)
+    for index in range(number):
+        raw = searcher.suggest(str(index))
+        yield to_point(raw)
+        searcher.on_trial_complete(str(index), {LOSS: float(index), "training_iteration": 1})
+
+
+@pytest.mark.parametrize("text", ["optuna", "random", "optuna(seed=7)"])
+def test_a_function_makes_a_space_whose_parts_depend_on_each_other(text):
+    space = spaces.SearchSpace(conditional=spaces.Conditional(_choose, _config()))
+    rates = {8: set(), 16: set()}
+    for point in _suggestions(text, space, 20):
+        rates[dict(point)["model.hidden"]].add(dict(point)["optimizer.learning_rate"])
+    assert all(1e-4 <= rate <= 1e-2 for rate in rates[8])
+    assert rates[16] == {0.5, 0.25}
+
+
+@pytest.mark.parametrize("text", ["optuna", "random"])
+def test_u08_choices_keep_their_types(text):
+    values = [(1, 2), [1, 2], None, {"a": 1}, True, 1, "1"]
+    space = spaces.SearchSpace.of([konfig.axis("x", values)])
+    found = [dict(point)["x"] for point in _suggestions(text, space, 60)]
+    assert {(type(value), str(value)) for value in found} == {(type(value), str(value)) for value in values}
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("optna", "Did you mean 'optuna'?"),
+        ("optuna(", "write NAME or NAME"),
+        ("optuna(3)", "arguments are given by name"),
+        ("optuna(sed=3)", "unexpected keyword argument 'sed'"),
+        ("os.system(command='true')", "os is not trusted"),
+        ("ray.tune.grid_search(values=[1])", "is no Searcher"),
+        ("ray.tune.search.nothing.Here()", "No module named"),
+    ],
+)
+def test_a_searcher_that_is_none_is_refused(text, fault):
+    space = spaces.SearchSpace.of([konfig.axis("model.hidden", [8, 16])])
+    with pytest.raises(ConfigError, match=re.escape(fault)):
+        next(_suggestions(text, space, 1))
+
+
+def test_any_other_scheduler_of_tune_is_given_by_its_name():
+    from ray_cluster import searching
+
+    text = "ray.tune.schedulers.HyperBandScheduler(time_attr='step', max_t=30)"
+    scheduler = searching.make_scheduler(text, None, num_steps=30, save_every=10)
+    assert type(scheduler).__name__ == "HyperBandScheduler"
