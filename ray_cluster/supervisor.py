@@ -24,7 +24,7 @@ from ray_cluster.host_worker import ENDINGS, HostWorker, Record, describe
 from ray_cluster.jax_process import ProcessSettings
 from ray_cluster.placement import actor_options
 from ray_cluster.retries import RetryPolicy
-from ray_cluster.spaces import SearchSpace
+from ray_cluster.spaces import Point, SearchSpace
 
 _POINTER = "pointer.json"
 _REPORT_EVERY_S = 1.0
@@ -124,10 +124,14 @@ class Supervisor(tune.Trainable):
     def load_checkpoint(self, checkpoint: Any) -> None:
         """Goes on from what the pointer names: the trial itself, or another one whose state it is to take."""
         pointer = rundir.read_json(f"{checkpoint}/{_POINTER}")
-        if pointer["trial"] != self._trial.name and pointer["step"] is not None and self._settings.space is not None:
+        if pointer["trial"] != self._trial.name and pointer["step"] is not None:
             donor = rundir.RunDir(self._settings.process.run_dir).trial(pointer["trial"])
-            point = self._settings.space.point(self._told["values"])
-            passing.pass_on(donor, self._trial, step=pointer["step"], point=point)
+            passing.pass_on(donor, self._trial, step=pointer["step"], point=self._point())
+
+    def _point(self) -> Point:
+        """Returns the point of the trial as it is now, after what a scheduler has changed."""
+        space = self._settings.space
+        return space.point(self._told["values"]) if space is not None else ()
 
     def _begin(self, told: dict[str, Any]) -> None:
         """Gets ready for a trial.

@@ -116,8 +116,7 @@ def _suggestions(text, space, number):
 
     searcher, to_point = searching.make_searcher(text, space, metric=LOSS, mode="min", seed=0)
     for index in range(number):
-        raw = searcher.suggest(str(index))
-        yield to_point(raw)
+        yield to_point(searcher.suggest(str(index)) or {})
         searcher.on_trial_complete(str(index), {LOSS: float(index), "training_iteration": 1})
 
 
@@ -163,3 +162,27 @@ def test_any_other_scheduler_of_tune_is_given_by_its_name():
     text = "ray.tune.schedulers.HyperBandScheduler(time_attr='step', max_t=30)"
     scheduler = searching.make_scheduler(text, None, num_steps=30, save_every=10)
     assert type(scheduler).__name__ == "HyperBandScheduler"
+
+
+def test_a_tuner_of_ones_own_takes_our_trainable(root):
+    from ray import tune
+
+    from ray_cluster.tune import trainable
+
+    run = rundir.RunDir(root / "own")
+    tuner = tune.Tuner(
+        trainable(_config(), run_dir=run, metric=LOSS, trust=("tests",)),
+        param_space={"optimizer.learning_rate": tune.grid_search([1e-3, 1e-2])},
+        tune_config=tune.TuneConfig(metric=LOSS, mode="min", reuse_actors=True),
+        run_config=tune.RunConfig(storage_path=str(root / "tune"), verbose=0),
+    )
+    results = tuner.fit()
+    assert not results.errors
+    assert set(results.get_dataframe()["step"]) == {tiny.NUM_STEPS}
+    assert {trial.status() for trial in run.trials()} == {"done"}
+    best = results.get_best_result()
+    metrics, config = best.metrics or {}, best.config or {}
+    trial = run.trial(metrics["trial_id"])
+    assert konfig.load(trial.config_path).optimizer.learning_rate == config["optimizer.learning_rate"]
+    last = [event for event in rundir.read_events(trial.events) if event["kind"] == "metrics"][-1]
+    assert metrics[LOSS] == last["values"]["losses/total"]
