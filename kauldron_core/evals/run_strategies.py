@@ -87,6 +87,11 @@ class _Standalone(RunStrategy):
 
     job_group: str = "eval"
     resources: Mapping[str, Any] | None = None
+    max_pending: int | None = None
+
+    def __post_init__(self):
+        if self.max_pending is not None and self.max_pending < 1:
+            raise ConfigError(f"{type(self).__name__}: max_pending must be at least 1, not {self.max_pending}.")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -96,12 +101,14 @@ class StandaloneEveryCheckpoint(_Standalone):
     Attributes:
       job_group: Evaluators of one group share their processes.
       resources: What such a process owns; None lets the driver choose.
+      max_pending: How many checkpoints may wait while others are removed; the oldest is skipped, on record, beyond it.
       min_interval_s: Leave out checkpoints that were saved less than this after the last one that was evaluated.
     """
 
     min_interval_s: float = 0.0
 
     def __post_init__(self):
+        super().__post_init__()
         if self.min_interval_s < 0:
             raise ConfigError(
                 f"StandaloneEveryCheckpoint: min_interval_s must be at least 0, not {self.min_interval_s}."
@@ -119,11 +126,13 @@ class EveryNCheckpoints(_Standalone):
       n: Interval in checkpoints, those counted that were removed since.
       job_group: Evaluators of one group share their processes.
       resources: What such a process owns; None lets the driver choose.
+      max_pending: How many checkpoints may wait while others are removed; the oldest is skipped, on record, beyond it.
     """
 
     n: int
 
     def __post_init__(self):
+        super().__post_init__()
         if self.n < 1:
             raise ConfigError(f"EveryNCheckpoints: n must be at least 1, not {self.n}.")
 
@@ -139,6 +148,7 @@ class StandaloneLastCheckpoint(_Standalone):
     Attributes:
       job_group: Evaluators of one group share their processes.
       resources: What such a process owns; None lets the driver choose.
+      max_pending: How many checkpoints may wait while others are removed; the oldest is skipped, on record, beyond it.
     """
 
     def due_steps(self, checkpoint_steps: Iterable[int], is_final: bool) -> list[int]:

@@ -302,6 +302,9 @@ def _bound_evaluator(trainer: Trainer, evaluator: Evaluator, *, name: str, **sha
         metrics=usable_in_evaluation(trainer.train_metrics),
         **shared,
     )
-    return (
-        inherit_lib.replace(bound, ds=inherit(bound.ds, seed=trainer.seed)) if bound.ds is not shared["ds"] else bound
-    )
+    if bound.ds is not shared["ds"]:
+        bound = inherit_lib.replace(bound, ds=inherit(bound.ds, seed=trainer.seed))
+    # Any object with `evaluate` may stand here; ours tell at once what they lack.
+    if hasattr(bound, "check"):
+        bound.check()
+    return bound

@@ -252,3 +252,9 @@ def test_the_optimizers_state_is_needed_only_for_a_transform_of_the_state() -> N
     assert _evaluator(discard_opt=False).needs_opt_state
     with pytest.raises(ConfigError, match="discard_opt"):
         _evaluator(discard_opt=True, init_transform=kd.optim.UseEmaParams())
+
+
+def test_an_evaluator_without_data_is_refused_when_the_config_resolves() -> None:
+    with pytest.raises(ConfigError, match=r"evals\.test\.ds: unset.*`eval_ds`"):
+        experiments.trainer(eval_ds=None, evals={"test": Evaluator(run=Final())})
+    experiments.trainer(eval_ds=None, evals={"test": Evaluator(run=Final(), ds=experiments.points())})
