@@ -230,6 +230,12 @@ SCENARIOS = {
     "result-again": Scenario(
         prepare=record(1), write=record(2), read=standing_and_kept, allowed=[(1, False), (1, True), (2, True)]
     ),
+    "pending": Scenario(
+        prepare=lambda folder: rundir.write_pending(folder, "test", rundir.Pending(due=(1,), seen=1)),
+        write=lambda folder: rundir.write_pending(folder, "test", rundir.Pending(due=(1, 2), seen=2)),
+        read=lambda folder: rundir.read_pending(folder, "test").due,
+        allowed=[(1,), (1, 2)],
+    ),
     "lease": Scenario(write=hold, read=lambda folder: rundir.Lease.is_live(folder / "lease"), allowed=[False]),
     "lease-forget": Scenario(
         write=lambda folder: hold(folder, forget=True),

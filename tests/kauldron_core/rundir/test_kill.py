@@ -24,7 +24,7 @@ def run_script(script: str, *args: str) -> subprocess.CompletedProcess[str]:
     "scenario",
     [
         *("replace", "create", "events", "status", "result", "result-again", "lease", "lease-forget", "lock", "layout"),
-        *("table", "probe"),
+        *("table", "probe", "pending"),
     ],
 )
 def test_a_writer_killed_at_every_system_call_leaves_old_or_new(scenario: str):
