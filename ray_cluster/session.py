@@ -10,8 +10,10 @@ import pathlib
 import shutil
 import tempfile
 from collections.abc import Iterator
+from typing import Any
 
 import ray
+from ray._private import services
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from kauldron_core import rundir
@@ -61,21 +63,45 @@ def _local_ray(run: rundir.RunDir) -> Iterator[None]:
     in_use = _mark_in_use(temp_dir)
     try:
         _write_private(token_path, os.environ["RAY_AUTH_TOKEN"])
-        ray.init(
-            address="local",
-            include_dashboard=False,
-            dashboard_host="127.0.0.1",
-            log_to_driver=False,
-            configure_logging=False,
-            object_store_memory=_OBJECT_STORE_BYTES,
-            _temp_dir=temp_dir,
-        )
+        with _own_process_group():
+            ray.init(
+                address="local",
+                include_dashboard=False,
+                dashboard_host="127.0.0.1",
+                log_to_driver=False,
+                configure_logging=False,
+                object_store_memory=_OBJECT_STORE_BYTES,
+                _temp_dir=temp_dir,
+            )
         yield
     finally:
         ray.shutdown()
         token_path.unlink(missing_ok=True)
         shutil.rmtree(temp_dir, ignore_errors=True)
         os.close(in_use)
+
+
+@contextlib.contextmanager
+def _own_process_group() -> Iterator[None]:
+    """Starts Ray's processes in groups of their own while the block runs.
+
+    Whoever ends a job sends SIGTERM to its whole process group. Ray's processes would end at once, and the trials with
+    them, before they have saved; so only this process gets it, and ends Ray when it is done.
+    """
+    kind = getattr(services, "ConsolePopen", None)
+    if kind is None:  # another version of Ray; then a second signal ends what is left
+        yield
+        return
+
+    class Popen(kind):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **{"process_group": 0, **kwargs})
+
+    services.ConsolePopen = Popen  # pyright: ignore[reportAttributeAccessIssue]
+    try:
+        yield
+    finally:
+        services.ConsolePopen = kind
 
 
 def _mark_in_use(folder: str) -> int:

@@ -61,7 +61,8 @@ def _check_goes_on(run: rundir.RunDir) -> None:
         assert steps == sorted(set(steps))
 
 
-def test_ctrl_c_saves_the_running_trials_and_ends_the_ray_that_was_started(run_dir, start_driver):
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_saves_the_running_trials_and_ends_the_ray_that_was_started(number, status, run_dir, start_driver):
     run = rundir.RunDir(run_dir)
     driver = start_driver("local")
     _wait_until_saved(run, driver)
@@ -71,15 +72,16 @@ def test_ctrl_c_saves_the_running_trials_and_ends_the_ray_that_was_started(run_d
     ray_folder = re.findall(r"/tmp/kdr-\w+", words)[0]
     assert os.path.isdir(ray_folder)
 
-    # A terminal sends it to the whole group, Ray's processes too.
-    os.killpg(driver.pid, signal.SIGINT)
-    assert driver.wait(60) == 130
+    # A terminal, and whoever ends a job, sends it to the whole group.
+    os.killpg(driver.pid, number)
+    assert driver.wait(60) == status
     _, alive = psutil.wait_procs(children, timeout=20)
     assert not alive
     assert [run.trial(f"{index:04d}").status() for index in range(3)] == ["preempted", "preempted", "queued"]
     assert not (run.path / ".ray_token").exists()
     assert not os.path.exists(ray_folder)
-    _check_goes_on(run)
+    if number == signal.SIGINT:
+        _check_goes_on(run)
 
 
 def test_a_driver_that_is_killed_on_a_joined_cluster_leaves_no_actor_there(run_dir, start_driver, ray_session):
