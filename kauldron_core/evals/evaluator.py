@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import jax
 import numpy as np
+from jax.experimental import multihost_utils
 
 from kauldron_core.errors import ConfigError
 from kauldron_core.evals.per_example import PerExample, without_texts
@@ -19,8 +20,17 @@ from kauldron_core.evals.program import EvalForward, EvalProgram, Parts, num_row
 from kauldron_core.evals.results import Collected, EvalResult
 from kauldron_core.evals.run_strategies import RunStrategy
 from kauldron_core.evals.walks import EvalEpoch, FirstBatches, Walk
-from kauldron_core.forward import AuxiliariesState, ForwardPass, RngStreams, TrainState, padding_mask_of, reads
+from kauldron_core.forward import (
+    AuxiliariesState,
+    ForwardPass,
+    Precision,
+    RngStreams,
+    TrainState,
+    padding_mask_of,
+    reads,
+)
 from kauldron_core.losses import named_losses
+from kauldron_core.sharding import ShardingStrategy
 
 # Where a trainer keeps what its evaluators leave unset, if under another name.
 _INHERITED = {"ds": "eval_ds", "losses": "train_losses", "metrics": "train_metrics"}
@@ -57,6 +67,8 @@ class Evaluator:
       model: The model; the trainer's where unset.
       method: Which method of the model computes `preds`; None is `__call__`.
       rng_streams: The random streams; the trainer's where unset.
+      sharding: What is split over the devices; the trainer's where unset.
+      precision: In which types the model computes; the trainer's where unset.
       init_transform: Changes the state before it is evaluated: `kd.optim.UseEmaParams()` evaluates the average.
       dtype: What parameters and inputs are cast to for the model, `'bfloat16'`; its outputs come back as float32.
       discard_opt: Whether a stand-alone evaluation reads the checkpoint without the optimizer's state. Where unset it
@@ -75,6 +87,8 @@ class Evaluator:
     model: Any = None
     method: str | None = None
     rng_streams: RngStreams | None = None
+    sharding: ShardingStrategy | None = None
+    precision: Precision | None = None
     init_transform: StateTransform | None = None
     dtype: Any = None
     discard_opt: bool | None = None
@@ -141,7 +155,8 @@ class Evaluator:
             for places, batch in batches:
                 if stop is not None and stop.is_set():
                     raise EvaluationStopped(self.name)
-                collector.add(*self._evaluate_batch(state, batch), batch, places)
+                placed, num_examples = self._placed(batch)
+                collector.add(*self._evaluate_batch(state, placed), num_examples, batch, places)
         return collector.finish(at=f"evals.{self.name}.ds")
 
     def result(self, collected: Collected[AuxiliariesState], *, step: int, seconds: float) -> EvalResult:
@@ -157,7 +172,6 @@ class Evaluator:
         )
 
     def _evaluate_batch(self, state: TrainState, batch: Any) -> tuple[AuxiliariesState, dict[str, Any]]:
-        batch = without_texts(batch)
         whole, unpadded = self._programs_for(state, batch)
         states, outputs = whole(state, batch)
         mask = padding_mask_of(batch)
@@ -168,6 +182,20 @@ class Evaluator:
         if np.any(mask):
             states = states.merge(unpadded(state, _select(batch, np.asarray(mask)))[0])
         return states, outputs
+
+    def _placed(self, batch: Any) -> tuple[Any, int]:
+        """Returns the batch on the devices, without what can't be there, and the number of examples in it."""
+        batch, mask = without_texts(batch), padding_mask_of(batch)
+        num_examples = num_rows_of(batch) if mask is None else int(np.sum(mask))
+        if self.sharding is None or self.sharding.is_trivial:
+            return batch, num_examples
+        if jax.process_count() > 1:
+            num_examples = int(np.sum(multihost_utils.process_allgather(np.int32(num_examples))))
+        return self.sharding.put_batch(batch, uneven_ok=True), num_examples
+
+    def share_programs(self, programs: list[EvalProgram]) -> None:
+        """Uses the compiled programs in `programs`, or fills it: those of an evaluator that computes the same."""
+        vars(self)["_programs"] = programs
 
     def _programs_for(self, state: TrainState, batch: Any) -> tuple[EvalProgram, EvalProgram]:
         """Returns the program for every batch, and the one for the remainder of what takes no mask."""
@@ -207,7 +235,8 @@ class Evaluator:
         if self.per_example is not None:
             readers.append(self.per_example)
         model, rng_streams = self._require("model"), self.rng_streams or RngStreams()
-        return EvalForward(ForwardPass(model, rng_streams, readers, method=self.method), self.dtype)
+        forward = ForwardPass(model, rng_streams, readers, method=self.method, precision=self.precision)
+        return EvalForward(forward, self.dtype)
 
     @property
     def _walk(self) -> Walk:
@@ -248,7 +277,10 @@ class _Collector:
         self._examples: list[dict[str, Any]] | None = None if per_example is None else []
         self._pending: tuple[Any, ...] | None = None
 
-    def add(self, states: AuxiliariesState, outputs: dict[str, Any], batch: Any, places: np.ndarray) -> None:
+    def add(
+        self, states: AuxiliariesState, outputs: dict[str, Any], num_examples: int, batch: Any, places: np.ndarray
+    ) -> None:
+        self._num_examples += num_examples
         pending, self._pending = self._pending, (states, outputs, batch, places)
         if pending is not None:
             self._merge(*pending)
@@ -261,10 +293,8 @@ class _Collector:
 
     def _merge(self, states: AuxiliariesState, outputs: dict[str, Any], batch: Any, places: np.ndarray) -> None:
         self._total = self._total.merge(states.to_host())
-        mask = padding_mask_of(batch)
-        self._num_examples += len(places) if mask is None else int(np.sum(mask))
         if self._per_example is not None and self._examples is not None:
-            rows = self._per_example.rows(jax.device_get(outputs), batch, places=places, mask=mask)
+            rows = self._per_example.rows(jax.device_get(outputs), batch, places=places, mask=padding_mask_of(batch))
             self._examples.extend(rows)
 
 

@@ -131,6 +131,9 @@ class EveryNCheckpoints(_Standalone):
 
     n: int
 
+    # Whoever asks for `due_steps` counts removed checkpoints too.
+    counts_removed: ClassVar[bool] = True
+
     def __post_init__(self):
         super().__post_init__()
         if self.n < 1:

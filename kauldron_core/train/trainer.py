@@ -19,7 +19,7 @@ from kauldron_core.evals import Evaluator, usable_in_evaluation
 from kauldron_core.evals.evaluator import StateTransform
 from kauldron_core.forward import AuxiliariesState, Blueprint, Precision, RngStreams, TrainState
 from kauldron_core.sharding import ShardingStrategy
-from kauldron_core.train import checks, continuous, loop
+from kauldron_core.train import checks, continuous, eval_programs, loop
 from kauldron_core.train import inherit as inherit_lib
 from kauldron_core.train.compiled import Source
 from kauldron_core.train.events import Event
@@ -143,6 +143,9 @@ class Trainer:
         object.__setattr__(self, "raw_cfg", cfg)
         blueprint = Blueprint.of(cfg, _STEP_FIELDS, numbers_in=("optimizer", "schedules", "train_losses"))
         self.trainstep.built_from(Source(blueprint, _program_of))
+        for name, evaluator in self.evals.items():
+            if isinstance(evaluator, Evaluator) and not evaluator.run.is_standalone:
+                evaluator.share_programs(eval_programs.of(cfg, name))
 
     def init_state(self) -> TrainState:
         """Returns the state before the first step."""
@@ -250,7 +253,12 @@ def _remat_policies() -> list[str]:
 def _bound_parts(trainer: Trainer) -> dict[str, Any]:
     """Returns the parts of `trainer` with what they inherit from it."""
     rng_streams = inherit(trainer.rng_streams, seed=trainer.seed)
-    shared = {"model": trainer.model, "rng_streams": rng_streams}
+    shared = {
+        "model": trainer.model,
+        "rng_streams": rng_streams,
+        "sharding": trainer.sharding,
+        "precision": trainer.precision,
+    }
     eval_ds = inherit(trainer.eval_ds, seed=trainer.seed)
     return {
         "rng_streams": rng_streams,

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from kauldron_core import konfig
-from kauldron_core.train import compiled
+from kauldron_core.train import compiled, eval_programs
 from tests.kauldron_core import experiments
 
 with konfig.imports():
@@ -21,10 +21,15 @@ with konfig.imports():
 
 
 @pytest.fixture(autouse=True)
-def _no_earlier_steps() -> Iterator[None]:
-    compiled.clear()
+def _no_earlier_programs() -> Iterator[None]:
+    _clear()
     yield
+    _clear()
+
+
+def _clear() -> None:
     compiled.clear()
+    eval_programs.clear()
 
 
 class Compilations:
@@ -52,6 +57,11 @@ def config(**changes: Any) -> Any:
         train_metrics={"accuracy": kd.metrics.Accuracy(logits="preds", labels="batch.label")},
         optimizer=optax.adam(learning_rate=1e-2),
         checkpointer=None,
+        evals={
+            "test": kd.evals.Evaluator(
+                run=kd.evals.Final(), ds=kd.data.InMemoryPipeline(loader=experiments.load_points, batch_size=16)
+            )
+        },
     )
     for path, value in changes.items():
         konfig.apply_overrides(cfg, [f"{path.replace('__', '.')}={value}"])
