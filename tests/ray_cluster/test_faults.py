@@ -128,3 +128,29 @@ def test_workers_that_cannot_start_stop_the_sweep_and_not_trial_after_trial(run_
     statuses = [rundir.RunDir(run_dir).trial(trial.name).status() for trial in trials]
     assert 3 <= statuses.count("failed") < len(trials)
     assert set(statuses) <= {"failed", "preempted", "queued"}
+
+
+def test_a_trial_that_hangs_and_a_disk_that_is_full_or_can_not_be_written(run_dir, tmp_path):
+    hanging, full = tiny.config(seed=0), tiny.config(seed=0)
+    after = 8 * (tiny.SAVE_EVERY + 3)
+    hanging.train_ds.transforms = [
+        tiny.node("tests.ray_cluster.tiny:HangOnce", marker=str(tmp_path / "a"), after=after)
+    ]
+    full.checkpointer = tiny.node(
+        "tests.ray_cluster.tiny:FullDisk", save_interval_steps=tiny.SAVE_EVERY, marker=str(tmp_path / "b")
+    )
+    trials = [tiny.planned(index, config) for index, config in enumerate([hanging, full, tiny.config(seed=0)])]
+    plan = tiny.plan(run_dir, *trials, pools=(), hang_timeout_s=12)
+    run = rundir.RunDir(run_dir)
+    # A file where the folder of checkpoints should be.
+    run.trial("0002").create(trials[2].config_json).checkpoints.write_text("")
+
+    results = ray_cluster.run(plan)
+    assert [row.status for row in results.rows] == ["done", "done", "failed"]
+    hung, full_disk = (rundir.read_status(run.trial(name)) for name in ("0000", "0001"))
+    assert "hung: no sign of life for 12 s" in hung["last_error"]
+    assert "No space left on device" in full_disk["last_error"]
+    assert str(run.trial("0002").checkpoints) in str(results.rows[2].error)
+    # Resumed from their checkpoints, and bit for bit what the others came to.
+    first, second = (jax.tree.leaves(_state(run, name)) for name in ("0000", "0001"))
+    assert all(np.array_equal(one, other) for one, other in zip(first, second, strict=True))

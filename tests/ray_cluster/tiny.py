@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import functools
+import os
+import pathlib
 import time
 from typing import Any
 
@@ -78,7 +81,12 @@ def node(name: str, **arguments: Any) -> Any:
 def trial(index: int, *, resources: Any = None, **options: Any) -> PlannedTrial:
     """Returns a trial of `config(**options)`."""
     overrides = tuple((key, value) for key, value in options.items() if not callable(value))
-    text = konfig.to_json(config(**{"seed": index, **options}), indent=1)
+    return planned(index, config(**{"seed": index, **options}), overrides=overrides, resources=resources)
+
+
+def planned(index: int, config: Any, *, overrides: Any = (), resources: Any = None) -> PlannedTrial:
+    """Returns a trial of any config."""
+    text = konfig.to_json(config, indent=1)
     return PlannedTrial(
         name=f"{index:04d}",
         index=index,
@@ -99,3 +107,34 @@ def _examples(size: int, *, seed: int) -> dict[str, np.ndarray]:
     label = rng.integers(0, 3, size).astype(np.int32)
     x = np.eye(3, 5, dtype=np.float32)[label] + rng.normal(0, 0.5, (size, 5)).astype(np.float32)
     return {"x": x, "label": label}
+
+
+@dataclasses.dataclass(frozen=True)
+class HangOnce(kd.data.MapTransform):
+    """Hangs at one example, in the first process that gets there."""
+
+    marker: str
+    after: int
+
+    def map(self, element: Any) -> Any:
+        path = pathlib.Path(self.marker)
+        count = int(path.read_text()) if path.exists() else 0
+        path.write_text(str(count + 1))
+        if count == self.after:
+            time.sleep(1e6)
+        return element
+
+
+@dataclasses.dataclass(frozen=True)
+class FullDisk(kd.ckpts.Checkpointer):
+    """Meets a full disk at its second save, in the first process that gets there."""
+
+    marker: str = ""
+
+    def save(self, *args: Any, **kwargs: Any) -> Any:
+        path = pathlib.Path(self.marker)
+        count = int(path.read_text()) if path.exists() else 0
+        path.write_text(str(count + 1))
+        if count == 1:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.marker)
+        return super().save(*args, **kwargs)
