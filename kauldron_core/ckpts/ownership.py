@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import uuid
@@ -41,13 +42,15 @@ class OwnedFolder:
 
     def remove(self, steps: list[int]) -> list[int]:
         """Removes those of these checkpoints that were written here, and returns their steps."""
-        mark = self.mark
+        rest = f".removed-{self.mark}"
+        self._clear(f"ckpt_*{rest}")  # What an earlier removal left would be in the way.
         removed = [step for step in steps if self.owns(step)]
         for step in removed:
             path = layout.step_path(self.directory, step)
-            # Renamed first: half a folder must never look like a checkpoint.
-            path.rename(path.with_name(f"{path.name}.removed-{mark}"))
-        self._clear(f"ckpt_*.removed-{mark}")
+            # Renamed first: half a folder must never look like a checkpoint. Somebody may have removed it by hand.
+            with contextlib.suppress(FileNotFoundError):
+                path.rename(path.with_name(path.name + rest))
+        self._clear(f"ckpt_*{rest}")
         return removed
 
     def set_aside(self, step: int) -> epath.Path:

@@ -115,6 +115,9 @@ def verify(place: str, steps: Sequence[str], trial: str | None) -> int:
         for step in _steps(one, steps):
             path = ckpts.step_path(one.checkpoints, step)
             problems = ckpts.verify(path)
+            if not path.exists():
+                click.echo(f"{one.name} step {step}: removed meanwhile")
+                continue
             num_checked += 1
             num_damaged += bool(problems)
             click.echo(f"{one.name} step {step}: {'damaged' if problems else 'whole'}")
