@@ -30,16 +30,16 @@ def _equal(left: Any, right: Any) -> bool:
 
 
 @dataclasses.dataclass(frozen=True)
-class Worsening:
-    """A learning rate that ruins the model, so that an early checkpoint is the best."""
+class Turning:
+    """A learning rate that turns round, so that an early checkpoint is the best."""
 
     def __call__(self, step: Any) -> Any:
-        return jax.numpy.where(step < 4, 1e-2, 0.5)
+        return jax.numpy.where(step < 4, 1e-2, -0.5)
 
 
 def test_the_best_and_the_latest_are_kept(tmp_path: pathlib.Path) -> None:
     checkpointer = ckpts.Checkpointer(save_interval_steps=4, max_to_keep=1, best_metric=METRIC, mode="min")
-    trainer = _trainer(tmp_path, checkpointer=checkpointer, optimizer=optax.sgd(Worsening()), num_train_steps=12)
+    trainer = _trainer(tmp_path, checkpointer=checkpointer, optimizer=optax.sgd(Turning()), num_train_steps=12)
     found = [event.values["losses/total"] for event in trainer.iter_train() if isinstance(event, kd.train.Evaluated)]
     scores = dict(zip((4, 8, 12), found, strict=True))
     best = min(scores, key=lambda step: scores[step])
