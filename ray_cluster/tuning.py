@@ -5,16 +5,21 @@ from __future__ import annotations
 import logging
 import pathlib
 import shutil
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import ray
 from ray import tune
 
 from ray_cluster.board import StatusBoard
 from ray_cluster.supervisor import Supervisor, SupervisorSettings
 
+_logger = logging.getLogger(__name__)
+
 _NAME = "sweep"
+_PATIENCE_S, _TELL_EVERY_S = 10.0, 60.0
 _WORKER_FACTS = ("node", "pid", "platform")
 _MAX_SETUP_ERRORS = 3
 """Trials that may fail before their first step with the same error, until the rest is not even tried."""
@@ -118,6 +123,7 @@ class Watcher(tune.Callback):
         self._setup_errors: dict[str, set[str]] = {}
         self._running: set[str] = set()
         self._written: dict[str, Any] = {}
+        self._tell_at = time.monotonic() + _PATIENCE_S
         self.first_ready_at: float | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -127,6 +133,21 @@ class Watcher(tune.Callback):
     def is_idle(self) -> bool:
         """Returns whether no trial is running."""
         return not self._running
+
+    def on_step_begin(self, iteration: int, trials: Sequence[Any], **info: Any) -> None:
+        """Says what is waited for where the cluster is full: nothing of ours runs and something could."""
+        waiting = [trial for trial in trials if trial.status == "PENDING"]
+        if self._running or not waiting:
+            self._tell_at = time.monotonic() + _PATIENCE_S
+        elif time.monotonic() > self._tell_at:
+            self._tell_at = time.monotonic() + _TELL_EVERY_S
+            asked = {
+                name: amount for bundle in waiting[0].placement_group_factory.bundles for name, amount in bundle.items()
+            }
+            free, all_there_is = ray.available_resources(), ray.cluster_resources()
+            shown = ", ".join(f"{name} {free.get(name, 0):g} of {all_there_is.get(name, 0):g}" for name in asked)
+            wanted = ", ".join(f"{name} {amount:g}" for name, amount in asked.items())
+            _logger.warning("waiting for %s on one node, for a trial. Free on the cluster now: %s", wanted, shown)
 
     def on_trial_start(self, iteration: int, trials: Sequence[Any], trial: Any, **info: Any) -> None:
         self._running.add(_name(trial))
