@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from evaluators.backlog import Backlog
 from evaluators.checkpoint_evaluator import CheckpointEvaluator
+from evaluators.follow import follow_run
 from evaluators.jobs import evaluate_run
 from evaluators.ledger import due
-from evaluators.trial import evaluator_fingerprint, standalone_strategies
+from evaluators.shards import evaluate_in_shards, evaluate_shard
+from evaluators.trial import Changes, evaluator_fingerprint, standalone_strategies
 from evaluators.watcher import committed_steps, is_committed
 
 if TYPE_CHECKING:
@@ -29,14 +31,18 @@ _LATE = {
 __all__ = [
     "Backlog",
     "Beam",
+    "Changes",
     "CheckpointEvaluator",
     "Greedy",
     "Sample",
     "SeqioEvaluator",
     "committed_steps",
     "due",
+    "evaluate_in_shards",
     "evaluate_run",
+    "evaluate_shard",
     "evaluator_fingerprint",
+    "follow_run",
     "is_committed",
     "standalone_strategies",
 ]

@@ -6,6 +6,7 @@ import collections
 import logging
 import os
 import time
+from collections.abc import Iterable
 
 from evaluators import ledger, trial, watcher
 from kauldron_core import rundir
@@ -17,16 +18,57 @@ _BEAT_S = 10.0
 """Time between two heartbeats, and between two tries to get a watch that somebody else holds."""
 
 
+class RunWatch:
+    """The claim to see to some evaluators for all trials of a run, also for those that have not begun.
+
+    A trial may save and remove its first checkpoints before anybody has looked at it; with this they stay.
+    """
+
+    def __init__(self, run_dir: str | os.PathLike[str], names: Iterable[str]):
+        """Claims what nobody else holds."""
+        self._run_dir = run_dir
+        self._leases: dict[str, rundir.Lease | None] = dict.fromkeys(names)
+        self._beaten_at = -_BEAT_S
+        self.beat()
+
+    def beat(self) -> None:
+        """Gives a sign of life, if it is time for one."""
+        if time.monotonic() - self._beaten_at < _BEAT_S:
+            return
+        self._beaten_at = time.monotonic()
+        for name, lease in self._leases.items():
+            if lease is None or not lease.heartbeat():
+                path = rundir.run_watch_path(self._run_dir, name)
+                self._leases[name] = rundir.Lease.acquire(path, _TTL_S, note=f"evaluating for {name}")
+
+    def holds(self, name: str) -> bool:
+        """Returns whether the claim on evaluator `name` stands."""
+        return self._leases.get(name) is not None
+
+    def close(self) -> None:
+        """Gives the claims back. A second call does nothing."""
+        while self._leases:
+            lease = self._leases.popitem()[1]
+            if lease is not None:
+                lease.release()
+
+
 class Backlog:
     """What is due on a trial, for whoever sees to its stand-alone evaluators (the driver of a sweep, a follower).
 
-    It holds one lease for each evaluator, with a heartbeat at each look, and tells beside it what is due. The trainer
+    It holds one lease for each evaluator, with a heartbeat as it looks, and tells beside it what is due. The trainer
     keeps those checkpoints. Where checkpoints are removed at all, only the newest `max_pending` wait; an older one is
     recorded as skipped, unless somebody evaluates it just now.
     """
 
-    def __init__(self, trial_dir: str | os.PathLike[str]):
-        """Claims nothing yet; that comes with the first look."""
+    def __init__(self, trial_dir: str | os.PathLike[str], *, run_watch: RunWatch | None = None):
+        """Claims nothing yet; that comes with the first look.
+
+        Args:
+          trial_dir: The trial's folder.
+          run_watch: The caller's claim on the whole run. Only what it does not hold is claimed for this trial.
+        """
+        self._run_watch = run_watch
         self._trial = rundir.TrialDir(trial_dir)
         self._watches: dict[str, rundir.Lease] = {}
         self._told: dict[str, rundir.Pending] = {}
@@ -57,20 +99,28 @@ class Backlog:
     def _hold_watches(self) -> None:
         for name in trial.standalone_strategies(self._trial):
             watch = self._watches.get(name)
-            if watch is not None and watch.heartbeat():
-                continue
-            self._told.pop(name, None)
-            watch = rundir.Lease.acquire(rundir.watch_path(self._trial, name), _TTL_S, note=f"evaluating for {name}")
-            # None: somebody else sees to this evaluator, and tells what is due.
-            self._watches = {key: kept for key, kept in self._watches.items() if key != name}
-            if watch is not None:
-                self._watches[name] = watch
+            if rundir.is_watched_by_run(self._trial, name):
+                if watch is not None:
+                    self._watches.pop(name).release()
+            elif watch is None or not watch.heartbeat():
+                self._told.pop(name, None)
+                self._watches.pop(name, None)
+                watch = rundir.Lease.acquire(rundir.watch_path(self._trial, name), _TTL_S, note=f"evaluating for {name}")
+                # None: somebody else sees to this evaluator, and tells what is due.
+                if watch is not None:
+                    self._watches[name] = watch
+
+    def _names(self) -> list[str]:
+        """Returns the evaluators that this process is to tell of."""
+        by_run = self._run_watch
+        names = trial.standalone_strategies(self._trial)
+        return [name for name in names if name in self._watches or (by_run is not None and by_run.holds(name))]
 
     def _without_too_many(self, due: list[tuple[str, int]]) -> list[tuple[str, int]]:
         limits = trial.pending_limits(self._trial)
         waiting: dict[str, list[int]] = collections.defaultdict(list)
         for name, step in due:
-            if name in self._watches and not rundir.Lease.is_live(rundir.work_path(self._trial, name, step)):
+            if name in self._names() and not rundir.Lease.is_live(rundir.work_path(self._trial, name, step)):
                 waiting[name].append(step)
         skipped: set[tuple[str, int]] = set()
         for name, steps in waiting.items():
@@ -92,7 +142,7 @@ class Backlog:
             _logger.warning("%s: evaluator %s at step %d skipped: %s", self._trial.name, name, step, record["error"])
 
     def _tell(self, due: list[tuple[str, int]], seen: int) -> None:
-        for name in self._watches:
+        for name in self._names():
             limit = trial.pending_limits(self._trial)[name]
             pending = rundir.Pending(
                 due=tuple(step for other, step in due if other == name),

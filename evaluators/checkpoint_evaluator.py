@@ -12,6 +12,9 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from evaluators import trial as trial_lib
 from evaluators import watcher
+from evaluators.example_tables import write_examples
+from evaluators.shards import evaluate_in_shards
+from evaluators.trial import Changes
 from kauldron_core import konfig, rundir
 from kauldron_core.errors import ConfigError, unknown_name
 from kauldron_core.rundir import Record, TrialDir
@@ -64,7 +67,8 @@ class CheckpointEvaluator:
         *,
         again: bool = False,
         as_name: str | None = None,
-        overrides: Sequence[str] = (),
+        changes: Changes | None = None,
+        shards: int = 1,
     ) -> Record:
         """Returns the record of evaluator `name` on the checkpoint at `step`, evaluating it unless there is one.
 
@@ -78,7 +82,8 @@ class CheckpointEvaluator:
           again: Evaluate though there is a record, and replace it; the old one is kept. What fails replaces nothing
             that is done.
           as_name: Name to record under; `name` by default.
-          overrides: Changes of the config (`evals.test.num_batches=2`) for this evaluation.
+          changes: Changes of the config for this evaluation.
+          shards: Evaluate so many disjoint shares of the data, one after the other, and merge their states.
         """
         folder, target = TrialDir(trial_dir), as_name or name
         standing = rundir.read_eval_result(folder, target, step)
@@ -90,7 +95,7 @@ class CheckpointEvaluator:
             standing = rundir.read_eval_result(folder, target, step)
             if standing is not None and not again:
                 return standing
-            record = {"evaluator": target, "step": step, **self._measure(folder, name, step, overrides)}
+            record = {"evaluator": target, "step": step, **self._measure(folder, target, name, step, changes, shards)}
             if standing is not None and standing.get("status") == "done" and record["status"] != "done":
                 return record
             is_first = rundir.write_eval_result(folder, target, step, record, again=again)
@@ -98,26 +103,32 @@ class CheckpointEvaluator:
         finally:
             lease.release(forget=True)
 
-    def open(self, trial_dir: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Experiment:
+    def open(self, trial_dir: str | os.PathLike[str], changes: Changes | None = None) -> Experiment:
         """Returns the trial's experiment, built once.
 
         Raises:
           ConfigError: If the config can't be built.
         """
-        return self._open(TrialDir(trial_dir), overrides).experiment
+        return self._open(TrialDir(trial_dir), changes or Changes()).experiment
 
-    def _open(self, folder: TrialDir, overrides: Sequence[str]) -> _OpenTrial:
-        key = (os.path.abspath(folder), folder.config_path.stat().st_mtime_ns, tuple(overrides))
-        return self._trials.get(key, lambda: _OpenTrial(folder, overrides))
+    def _open(self, folder: TrialDir, changes: Changes) -> _OpenTrial:
+        key = (os.path.abspath(folder), folder.config_path.stat().st_mtime_ns, changes.key())
+        return self._trials.get(key, lambda: _OpenTrial(folder, changes))
 
-    def _measure(self, folder: TrialDir, name: str, step: int, overrides: Sequence[str]) -> Record:
-        started = time.monotonic()
-        fingerprint = ""
+    def _measure(
+        self, folder: TrialDir, target: str, name: str, step: int, changes: Changes | None, shards: int
+    ) -> Record:
+        started, fingerprint = time.monotonic(), ""
+        saved_ms = int(1000 * watcher.saved_at_s(folder.checkpoints, step))
         try:
-            opened = self._open(folder, overrides)
+            opened = self._open(folder, changes or Changes())
             fingerprint = opened.fingerprint(name)
             evaluator = self._evaluators.get(opened.program_key(name), lambda: opened.evaluator(name))
-            result = evaluator.evaluate(opened.restore(step, evaluator))
+            state = opened.restore(step, evaluator)
+            begun = time.monotonic()
+            result = evaluator.evaluate(state) if shards == 1 else evaluate_in_shards(evaluator, state, shards)
+            measured_s = time.monotonic() - begun
+            table = _write_examples(folder, target, step, getattr(result, "examples", None))
         except Exception as error:
             # One bad checkpoint, or one bad evaluator, must not end the others.
             found = _failure(error, is_gone=not watcher.is_committed(folder.checkpoints, step))
@@ -126,16 +137,19 @@ class CheckpointEvaluator:
             )
         else:
             values = {key: float(value) for key, value in result.values.items()}
+            speed = round(result.num_examples / max(measured_s, 1e-9), 3)
             found = {"status": "done", "values": values, "num_examples": int(result.num_examples), "error": None}
+            found |= {"examples_per_s": speed, **table}
         seconds = round(time.monotonic() - started, 6)
-        return {"fingerprint": fingerprint, **found, "seconds": seconds, "finished_ms": time.time_ns() // 1_000_000}
+        times = {"saved_ms": saved_ms, "finished_ms": time.time_ns() // 1_000_000}
+        return {"fingerprint": fingerprint, **found, "seconds": seconds, **times}
 
 
 class _OpenTrial:
     """A trial's config and the experiment built from it."""
 
-    def __init__(self, folder: TrialDir, overrides: Sequence[str]):
-        self.cfg = trial_lib.read_config(folder, overrides)
+    def __init__(self, folder: TrialDir, changes: Changes):
+        self.cfg = trial_lib.read_config(folder, changes)
         # The stored config has none, so that a run directory can be moved.
         self.cfg.workdir = os.path.abspath(folder)
         self.experiment: Experiment = konfig.resolve(self.cfg)
@@ -188,6 +202,15 @@ def _claim(folder: TrialDir, name: str, step: int) -> rundir.Lease:
             is_told = True
         time.sleep(_WAIT_S)
     return lease.keep_alive()
+
+
+def _write_examples(folder: TrialDir, name: str, step: int, examples: list[dict[str, Any]] | None) -> Record:
+    """Writes the rows of examples beside the record, if there are any, and returns what the record says of them."""
+    if examples is None:
+        return {}
+    path = rundir.result_path(folder, name, step).with_suffix(".parquet")
+    write_examples(path, examples)
+    return {"examples": path.name}
 
 
 def _failure(error: Exception, *, is_gone: bool) -> Record:

@@ -6,8 +6,6 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import numpy as np
-
 from kauldron_core import rundir
 
 
@@ -44,7 +42,7 @@ def _column(values: list[Any]) -> Any:
 def _plain(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.decode("utf-8", errors="replace")
+    if not hasattr(value, "dtype"):
+        return value
     # bfloat16 and the like have no Parquet type.
-    if hasattr(value, "dtype") and value.dtype.kind == "V":
-        value = np.asarray(value, np.float32)
-    return np.asarray(value).tolist() if hasattr(value, "dtype") else value
+    return (value.astype("float32") if value.dtype.kind == "V" else value).tolist()

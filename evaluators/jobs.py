@@ -11,12 +11,13 @@ from typing import Literal
 from evaluators import ledger, watcher
 from evaluators import trial as trial_lib
 from evaluators.checkpoint_evaluator import CheckpointEvaluator
+from evaluators.trial import Changes
 from kauldron_core import rundir
 from kauldron_core.errors import ConfigError, unknown_name
 from kauldron_core.rundir import Record, RunDir, TrialDir
 
-Step = int | Literal["latest", "all", "due"]
-_STEP_WORDS = ("latest", "all", "due")
+Step = int | Literal["latest", "best", "all", "due"]
+_STEP_WORDS = ("latest", "best", "all", "due")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +28,9 @@ class _Request:
     names: tuple[str, ...] | None
     again: bool
     as_name: str | None
-    overrides: tuple[str, ...]
+    changes: Changes
+    metric: str | None = None
+    mode: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,9 +47,13 @@ def evaluate_run(
     *,
     step: Step = "latest",
     names: Iterable[str] | None = None,
+    evals: str | os.PathLike[str] | None = None,
     again: bool = False,
     as_name: str | None = None,
     overrides: Sequence[str] = (),
+    metric: str | None = None,
+    mode: Literal["max", "min"] | None = None,
+    shards: int = 1,
     trust: Sequence[str] = (),
     on_record: Callable[[Record], None] | None = None,
 ) -> list[Record]:
@@ -57,12 +64,16 @@ def evaluate_run(
 
     Args:
       run_or_trial: A run directory (all its trials) or a trial's folder.
-      step: Which checkpoints of each trial: the `latest`, `all`, those that the evaluators' run strategies make
-        `due` once training has ended, or one step.
+      step: Which checkpoints of each trial: the `latest`, the `best` by a metric, `all`, those that the evaluators' run
+        strategies make `due` once training has ended, or one step.
       names: Evaluators; by default the stand-alone ones, or all where there are none. `due` takes stand-alone ones.
+      evals: A config file whose evaluators are used beside those of the experiment; `names` are by default all of it.
       again: Evaluate though there are records, and replace them; the old ones are kept.
       as_name: Record under this name; needs one evaluator.
       overrides: Changes of the config (`evals.test.num_batches=2`). A changed evaluator needs `as_name`.
+      metric: What `best` goes by, `test/metrics/accuracy`; where unset that of the sweep.
+      mode: Whether more or less of it is better; where unset that of the sweep.
+      shards: Evaluate so many disjoint shares of the data, one after the other, and merge their states.
       trust: Packages whose names configs may call.
       on_record: Called with each record as it is there.
 
@@ -73,17 +84,27 @@ def evaluate_run(
     Raises:
       ConfigError: If there is no such run, checkpoint or evaluator, or a changed evaluator has no new name.
     """
-    chosen = None if names is None else tuple(names)
-    request = _Request(step=_parse_step(step), names=chosen, again=again, as_name=as_name, overrides=tuple(overrides))
+    if shards < 1:
+        raise ConfigError(f"--shards: must be at least 1, not {shards}.")
     worker = CheckpointEvaluator(trust=trust)
-    tasks, missing = _plan(_trials(run_or_trial), request)
+    own = trial_lib.read_evaluators(evals) if evals is not None else {}
+    request = _Request(
+        step=_parse_step(step),
+        names=tuple(names) if names is not None else tuple(own) or None,
+        again=again,
+        as_name=as_name,
+        changes=Changes(tuple(overrides), own),
+        metric=metric,
+        mode=mode,
+    )
+    tasks, missing = _plan(find_trials(run_or_trial), request)
     records = [*missing]
     for record in missing:
         _tell(on_record, record)
     for task in tasks:
-        worker.open(task.trial, request.overrides)  # A config that can't be built is the user's to mend, no result.
+        worker.open(task.trial, request.changes)  # A config that can't be built is the user's to mend, no result.
         record = worker.evaluate(
-            task.trial, task.name, task.step, again=again, as_name=as_name, overrides=request.overrides
+            task.trial, task.name, task.step, again=again, as_name=as_name, changes=request.changes, shards=shards
         )
         records.append({"trial": task.trial.name, **record})
         _tell(on_record, records[-1])
@@ -103,8 +124,12 @@ def _tell(listener: Callable[[Record], None] | None, record: Record) -> None:
         listener(record)
 
 
-def _trials(run_or_trial: str | os.PathLike[str]) -> list[TrialDir]:
-    """Returns the trials that a path means."""
+def find_trials(run_or_trial: str | os.PathLike[str]) -> list[TrialDir]:
+    """Returns the trials that a path means.
+
+    Raises:
+      ConfigError: If there are none.
+    """
     path = pathlib.Path(run_or_trial)
     if TrialDir(path).exists():
         return [TrialDir(path)]
@@ -140,15 +165,29 @@ def _plan(trials: list[TrialDir], request: _Request) -> tuple[list[_Task], list[
 def _tasks(trial: TrialDir, names: list[str], steps: list[int], request: _Request) -> list[_Task]:
     if request.step == "due":
         return [_Task(trial, name, step) for name, step in ledger.due(trial, finished=True) if name in names]
-    wanted = {"latest": steps[-1:], "all": steps}.get(str(request.step), [s for s in steps if s == request.step])
+    if request.step == "best" and steps:
+        steps = [_best_step(trial, request)]
+    wanted = {"latest": steps[-1:], "best": steps, "all": steps}.get(
+        str(request.step), [found for found in steps if found == request.step]
+    )
     return [_Task(trial, name, step) for step in wanted for name in names]
+
+
+def _best_step(trial: TrialDir, request: _Request) -> int:
+    from kauldron_core.train import best_step  # JAX, which planning other steps does without.
+
+    return best_step(trial, metric=request.metric, mode=request.mode)
 
 
 def _evaluators(trial: TrialDir, request: _Request) -> list[str]:
     """Returns the evaluators to run on a trial, after a look at what they recorded before."""
-    cfg = trial_lib.read_config(trial, request.overrides)
+    cfg = trial_lib.read_config(trial, request.changes)
     available = list(trial_lib.evaluator_nodes(cfg))
     standalone = [name for name in available if name in trial_lib.standalone_strategies(trial)]
+    if request.step == "due" and request.changes.evals:
+        raise ConfigError(
+            "--step=due: it goes by the evaluators of the experiment, not of another file. Use --step=all."
+        )
     if request.names is None:
         names = standalone if standalone or request.step == "due" else available
     else:
@@ -172,9 +211,8 @@ def _check_names(trial: TrialDir, names: list[str], request: _Request) -> None:
         raise ConfigError(
             f"--as: {request.as_name!r} can name one evaluator, not {len(names)}. Add --evals={names[0]}."
         )
-    if request.as_name in ("train", *trial_lib.evaluator_nodes(trial_lib.read_config(trial))) and (
-        request.as_name != names[0]
-    ):
+    taken = ("train", *trial_lib.evaluator_nodes(trial_lib.read_config(trial)))
+    if request.as_name in taken and request.as_name != names[0]:
         raise ConfigError(f"--as: the name {request.as_name!r} is taken in this experiment. Choose another.")
 
 
@@ -203,7 +241,7 @@ def _no_checkpoint(trials: list[TrialDir], step: Step) -> str:
         return f"--step: there is no checkpoint in {where} yet."
     nearest = min(steps, key=lambda found: abs(found - int(step)))
     listed = ", ".join(map(str, steps if len(steps) <= 12 else [*steps[:6], "...", *steps[-5:]]))
-    return f"--step: unknown step {step!r}. Did you mean {nearest}? Available: {listed}, latest, all."
+    return f"--step: unknown step {step!r}. Did you mean {nearest}? Available: {listed}, latest, best, all."
 
 
 def _skipped(trial: TrialDir, name: str, step: Step, error: str) -> Record:

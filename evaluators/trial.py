@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from kauldron_core import konfig
+from kauldron_core.errors import ConfigError
 from kauldron_core.rundir import DEFAULT_MAX_PENDING, TrialDir
 
 
@@ -27,33 +29,89 @@ class Strategy(Protocol):
 class _Known:
     """Stands for one of our own strategies: building the real one imports JAX, and the driver only needs this much."""
 
-    def __init__(self, due_steps: Callable[[list[int], bool], list[int]] | None):
+    def __init__(
+        self,
+        due_steps: Callable[[list[int], bool], list[int]] | None = None,
+        *,
+        min_interval_s: float = 0.0,
+        counts_removed: bool = False,
+    ):
         self.is_standalone = due_steps is not None
+        self.min_interval_s = min_interval_s
+        self.counts_removed = counts_removed
         self._due_steps = due_steps
 
     def due_steps(self, checkpoint_steps: Iterable[int], is_final: bool) -> list[int]:
         return self._due_steps(sorted(checkpoint_steps), is_final) if self._due_steps else []
 
 
-KNOWN: dict[str, Strategy] = {
-    "EveryNSteps": _Known(None),
-    "Once": _Known(None),
-    "Final": _Known(None),
-    "StandaloneEveryCheckpoint": _Known(lambda steps, is_final: steps),
-    "StandaloneLastCheckpoint": _Known(lambda steps, is_final: steps[-1:] if is_final else []),
+def _every_checkpoint(run: konfig.ConfigDict) -> _Known:
+    return _Known(lambda steps, is_final: steps, min_interval_s=float(run.get("min_interval_s") or 0.0))
+
+
+def _every_n(run: konfig.ConfigDict) -> _Known:
+    interval = int(run.n)
+    return _Known(
+        lambda steps, is_final: sorted({*steps[interval - 1 :: interval], *(steps[-1:] if is_final else [])}),
+        counts_removed=True,
+    )
+
+
+KNOWN: dict[str, Callable[[konfig.ConfigDict], Strategy]] = {
+    "EveryNSteps": lambda run: _Known(),
+    "Once": lambda run: _Known(),
+    "Final": lambda run: _Known(),
+    "EveryNCheckpoints": _every_n,
+    "StandaloneEveryCheckpoint": _every_checkpoint,
+    "StandaloneLastCheckpoint": lambda run: _Known(lambda steps, is_final: steps[-1:] if is_final else []),
 }
 
 
-def read_config(trial_dir: str | os.PathLike[str], overrides: Sequence[str] = ()) -> konfig.ConfigDict:
-    """Returns a trial's config with overrides (`evals.test.num_batches=2`) applied.
+@dataclasses.dataclass(frozen=True)
+class Changes:
+    """How an evaluation differs from what the trial's config says.
+
+    Attributes:
+      overrides: Changed settings, `evals.test.num_batches=2`.
+      evals: Evaluators by name, beside those of the config or in their place.
+    """
+
+    overrides: tuple[str, ...] = ()
+    evals: Mapping[str, konfig.ConfigDict] = dataclasses.field(default_factory=dict)
+
+    def key(self) -> tuple[Any, ...]:
+        """Returns what equal changes share."""
+        return self.overrides, tuple((name, konfig.fingerprint(node)) for name, node in sorted(self.evals.items()))
+
+
+def read_config(trial_dir: str | os.PathLike[str], changes: Changes | None = None) -> konfig.ConfigDict:
+    """Returns a trial's config with changes applied.
 
     Raises:
       ConfigError: If an override doesn't fit.
     """
+    changes = changes or Changes()
     cfg = konfig.load(TrialDir(trial_dir).config_path)
-    if overrides:
-        konfig.apply_overrides(cfg, list(overrides))
+    if changes.evals and cfg.get("evals") is None:
+        cfg.evals = {}
+    for name, node in changes.evals.items():
+        cfg.evals[name] = node
+    if changes.overrides:
+        konfig.apply_overrides(cfg, list(changes.overrides))
     return cfg
+
+
+def read_evaluators(path: str | os.PathLike[str]) -> dict[str, konfig.ConfigDict]:
+    """Returns the evaluators of a config file: its `evals`, or all of it if it holds nothing but evaluators.
+
+    Raises:
+      ConfigError: If there are none.
+    """
+    cfg = konfig.load_config_file(os.fspath(path)).config.copy_and_resolve_references()
+    found = evaluator_nodes(cfg) if "__qualname__" in cfg or "evals" in cfg else dict(cfg.items())
+    if not found or not all(isinstance(node, konfig.ConfigDict) and "__qualname__" in node for node in found.values()):
+        raise ConfigError(f"--evals: {os.fspath(path)} holds no evaluators, in `evals` or by name.")
+    return found
 
 
 def evaluator_nodes(cfg: konfig.ConfigDict) -> dict[str, konfig.ConfigDict]:
@@ -77,6 +135,20 @@ def pending_limits(trial_dir: str | os.PathLike[str]) -> Mapping[str, int | None
     path = TrialDir(trial_dir).config_path
     status = path.stat()
     return _pending_limits(os.fspath(path.absolute()), status.st_mtime_ns, status.st_size)
+
+
+def save_interval(trial_dir: str | os.PathLike[str]) -> int | None:
+    """Returns the steps between two checkpoints of a trial, None where they don't come at an interval."""
+    path = TrialDir(trial_dir).config_path
+    status = path.stat()
+    return _save_interval(os.fspath(path.absolute()), status.st_mtime_ns, status.st_size)
+
+
+@functools.lru_cache(maxsize=4096)
+def _save_interval(config_path: str, mtime_ns: int, size: int) -> int | None:
+    del mtime_ns, size  # As in `_strategies`.
+    node = konfig.load(config_path).get("checkpointer") or {}
+    return node.get("save_interval_steps")
 
 
 @functools.lru_cache(maxsize=4096)
@@ -103,7 +175,7 @@ def _strategy(node: konfig.ConfigDict) -> Strategy:
         return konfig.resolve(node).run
     module, _, name = str(run.get("__qualname__", "")).partition(":")
     known = KNOWN.get(name.rpartition(".")[2]) if module.split(".")[0] == "kauldron_core" else None
-    return known or konfig.resolve(run)
+    return known(run) if known else konfig.resolve(run)
 
 
 def evaluator_fingerprint(cfg: konfig.ConfigDict, name: str) -> str:
@@ -111,7 +183,8 @@ def evaluator_fingerprint(cfg: konfig.ConfigDict, name: str) -> str:
 
     That is its own node and what it takes from the root of the config, but not when it runs.
     """
-    return konfig.fingerprint(_read_by(cfg, name))
+    read = _read_by(cfg, name)
+    return konfig.fingerprint({key: value for key, value in read.items() if key not in _WITHOUT_INFLUENCE})
 
 
 def program_fingerprint(cfg: konfig.ConfigDict, name: str) -> str:
@@ -120,7 +193,9 @@ def program_fingerprint(cfg: konfig.ConfigDict, name: str) -> str:
 
 
 _INHERITED = {"ds": "eval_ds", "losses": "train_losses", "metrics": "train_metrics"}
-_MODEL = ("model", "rng_streams", "seed", "sharding")
+_MODEL = ("model", "rng_streams", "seed", "sharding", "precision")
+# What is kept and what is read, with the same numbers.
+_WITHOUT_INFLUENCE = ("per_example", "keep_examples", "discard_opt")
 
 
 def _read_by(cfg: konfig.ConfigDict, name: str) -> dict[str, Any]:

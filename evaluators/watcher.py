@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import re
@@ -31,3 +32,16 @@ def committed_steps(checkpoints_dir: str | os.PathLike[str]) -> list[int]:
 def is_committed(checkpoints_dir: str | os.PathLike[str], step: int) -> bool:
     """Returns whether the checkpoint at `step` is there and complete."""
     return (pathlib.Path(checkpoints_dir) / f"ckpt_{step}" / _COMMIT_FILE).is_file()
+
+
+def saved_at_s(checkpoints_dir: str | os.PathLike[str], step: int) -> float:
+    """Returns when the checkpoint at `step` was saved, as a Unix time; 0 if it is gone."""
+    folder = pathlib.Path(checkpoints_dir) / f"ckpt_{step}"
+    try:
+        found = json.loads((folder / "metadata" / "metadata").read_text())["saved_at"]
+        return float(found)
+    except (OSError, ValueError, KeyError, TypeError):
+        try:
+            return (folder / _COMMIT_FILE).stat().st_mtime
+        except OSError:
+            return 0.0

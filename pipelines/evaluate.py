@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,8 @@ Examples:
   kdr eval runs/demo --step=latest
   kdr eval runs/demo/trials/0003-learning_rate=0.01-hidden=128 --step=all --evals=test
   kdr eval runs/demo --step=500 --evals=test --cfg.evals.test.num_batches=2 --as=test-short
+  kdr eval runs/demo --step=best --metric=test/metrics/accuracy --evals=new_evals.py
+  kdr eval runs/demo --follow
 """
 
 
@@ -44,24 +47,24 @@ class EvalCommand(OverrideCommand):
 
 
 @click.command("eval", cls=EvalCommand, help=HELP, epilog=EPILOG, context_settings={"max_content_width": 120})
-@click.option("--step", default="latest", show_default=True, help="latest, all, due, or the number of a step.")
-@click.option("--evals", metavar="NAMES", help="Evaluators, with commas. Default: the stand-alone ones, else all.")
+@click.option("--step", default="latest", show_default=True, help="latest, best, all, due, or the number of a step.")
+@click.option("--metric", metavar="NAME", help="What --step=best goes by, test/metrics/accuracy. Default: the sweep's.")
+@click.option("--mode", type=click.Choice(["max", "min"]), help="Whether more or less of it is better.")
+@click.option("--follow", is_flag=True, help="Evaluate checkpoints as they land, until training has ended.")
+@click.option("--patience-s", default=3600.0, show_default=True, help="With --follow: how long to wait for news.")
+@click.option(
+    "--evals",
+    metavar="FILE_OR_NAMES",
+    help="Evaluators, with commas, or a config file with others. Default: the stand-alone ones, else all.",
+)
+@click.option("--shards", default=1, show_default=True, help="Evaluate so many shares of the data and merge them.")
 @click.option("--again", is_flag=True, help="Evaluate what has a result, too; the old result is kept aside.")
 @click.option("--as", "as_name", metavar="NAME", help="Record under this name.")
 @click.option("--no-tracking", is_flag=True, help="Do not record in MLflow.")
 @click.option("--trust", multiple=True, metavar="PACKAGE", help="Let configs call this package; may be repeated.")
 @click.option("--trust-run", is_flag=True, help="Let configs call the code that the run keeps in RUN/code.")
 @click.pass_context
-def command(
-    ctx: click.Context,
-    step: str,
-    evals: str | None,
-    again: bool,
-    as_name: str | None,
-    no_tracking: bool,
-    trust: Sequence[str],
-    trust_run: bool,
-) -> int:
+def command(ctx: click.Context, /, no_tracking: bool, trust: Sequence[str], trust_run: bool, **options: Any) -> int:
     """Evaluates, shows each result as it is there, and prints a table."""
     words = sorted_words(ctx)
     if words.config is None:
@@ -71,15 +74,10 @@ def command(
     if trust_run and run_dir is not None:
         konfig.trust_run(run_dir)
         add_code_folder(run_dir.code)
+    job = _job(path, [f"{where}={text}" for where, text in words.cfg], **options)
     recorder = None if no_tracking or run_dir is None else _start_recorder(run_dir, console)
     try:
-        records = evaluators.evaluate_run(
-            path,
-            step=int(step) if step.isdecimal() else step,  # type: ignore[arg-type] - it refuses other words
-            names=[name.strip() for name in evals.split(",")] if evals else None,
-            again=again,
-            as_name=as_name,
-            overrides=[f"{where}={text}" for where, text in words.cfg],
+        records = job(
             trust=(*konfig.trusted_packages(), *trust),
             on_record=lambda record: console.print(_line(record), markup=False, soft_wrap=True),
         )
@@ -88,6 +86,43 @@ def command(
             recorder.close()
     _print(console, records)
     return DONE if all(record["status"] == "done" for record in records) else FAILED
+
+
+def _job(
+    path: Path,
+    overrides: Sequence[str],
+    *,
+    step: str,
+    metric: str | None,
+    mode: Any,
+    follow: bool,
+    patience_s: float,
+    evals: str | None,
+    shards: int,
+    again: bool,
+    as_name: str | None,
+) -> Callable[..., list[dict[str, Any]]]:
+    """Returns the evaluation that the options describe."""
+    file = evals if evals and evals.partition(":")[0].endswith((".py", ".json")) else None
+    names = [name.strip() for name in evals.split(",")] if evals and not file else None
+    if not follow:
+        return functools.partial(
+            evaluators.evaluate_run,
+            path,
+            step=int(step) if step.isdecimal() else step,  # type: ignore[arg-type] - it refuses other words
+            metric=metric,
+            mode=mode,
+            names=names,
+            evals=file,
+            again=again,
+            as_name=as_name,
+            overrides=overrides,
+            shards=shards,
+        )
+    for flag, value in (("--again", again), ("--as", as_name), ("--cfg", overrides), (f"--evals={file}", file)):
+        if value:
+            raise ConfigError(f"--follow: it evaluates the experiment as it is, so it doesn't go with {flag}.")
+    return functools.partial(evaluators.follow_run, path, names=names, shards=shards, patience_s=patience_s)
 
 
 def _run_of(path: Path) -> rundir.RunDir | None:

@@ -20,7 +20,7 @@ from tests.evaluators import tiny
 def test_the_numbers_are_those_computed_by_hand_over_the_whole_split(trial: rundir.TrialDir, batch_size: int):
     correct, loss = tiny.by_hand(trial, 40)
     worker = evaluators.CheckpointEvaluator()
-    record = worker.evaluate(trial, "test", 40, overrides=[f"evals.test.ds.batch_size={batch_size}"])
+    record = worker.evaluate(trial, "test", 40, changes=evaluators.Changes((f"evals.test.ds.batch_size={batch_size}",)))
     assert record["status"] == "done", record["error"]
     assert record["num_examples"] == tiny.NUM_TEST
     assert record["values"]["metrics/accuracy"] == correct / tiny.NUM_TEST
@@ -184,5 +184,7 @@ def test_the_optimizer_is_not_read(trial: rundir.TrialDir):
     """An evaluation under a config with another optimizer would not fit, if its state were read."""
     worker = evaluators.CheckpointEvaluator()
     plain = worker.evaluate(trial, "test", 20)
-    record = worker.evaluate(trial, "test", 20, as_name="again", overrides=["optimizer=optax.sgd(0.1, momentum=0.9)"])
+    record = worker.evaluate(
+        trial, "test", 20, as_name="again", changes=evaluators.Changes(("optimizer=optax.sgd(0.1, momentum=0.9)",))
+    )
     assert (record["status"], record["values"]) == ("done", plain["values"]), record["error"]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import pathlib
+import pickle
 import shutil
 
+import numpy as np
 import pytest
 
 import evaluators
-from kauldron_core import konfig, rundir
+from evaluators import example_tables
+from kauldron_core import kd, konfig, rundir
 from kauldron_core.errors import ConfigError
 from tests.evaluators import tiny
 
@@ -147,6 +150,79 @@ def test_what_may_change_the_numbers_is_a_change_inherited_parts_too(trial: rund
     assert evaluators.evaluator_fingerprint(cfg, "test") != before
 
 
+# -- other evaluators, other shares, best
+EVALS_FILE = """
+from kauldron_core import konfig
+from tests.evaluators import tiny
+
+def get_config():
+    new = tiny.evaluator(tiny.node("evals.Final"), metrics={"top2": tiny.accuracy(top_k=2)})
+    return konfig.ConfigDict({"new": new, "short": tiny.evaluator(tiny.node("evals.Final"), num_batches=2)})
+"""
+
+
+def test_evaluators_of_another_file_on_old_checkpoints(
+    trial: rundir.TrialDir, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+):
+    file = tmp_path / "evals_of_today.py"
+    file.write_text(EVALS_FILE)
+    monkeypatch.chdir(tmp_path)
+    records = evaluators.evaluate_run(trial, evals=file, step="all")
+    assert keys(records) == [("trial", name, step, "done") for step in tiny.STEPS for name in ("new", "short")]
+    assert records[-2]["values"]["metrics/top2"] > 0.5 and records[-1]["num_examples"] == 16
+    assert keys(evaluators.evaluate_run(trial, evals=file, names=["test"])) == [("trial", "test", 40, "done")]
+    assert "goes by the evaluators of the experiment" in one_line_error(trial, evals=file, step="due")
+    (tmp_path / "empty.py").write_text("from kauldron_core import konfig\nget_config = konfig.ConfigDict\n")
+    assert "holds no evaluators" in one_line_error(trial, evals=tmp_path / "empty.py")
+
+
+@pytest.mark.parametrize("shards", [2, 5])
+def test_shares_give_the_result_of_the_whole(trial: rundir.TrialDir, shards: int):
+    (whole,) = evaluators.evaluate_run(trial)
+    (merged,) = evaluators.evaluate_run(trial, shards=shards, again=True)
+    assert merged["num_examples"] == whole["num_examples"] == tiny.NUM_TEST
+    assert merged["values"]["metrics/accuracy"] == whole["values"]["metrics/accuracy"]
+    assert merged["values"] == pytest.approx(whole["values"], rel=1e-7)
+    assert "--shards: must be at least 1" in one_line_error(trial, shards=0)
+
+
+def test_a_share_can_be_sent_to_another_process(trial: rundir.TrialDir):
+    trainer, state = kd.load_run(trial)
+    evaluator = trainer.evals["test"]
+    shares = [evaluators.evaluate_shard(evaluator, state, index=index, count=2) for index in range(2)]
+    left, right = pickle.loads(pickle.dumps(shares))
+    merged = evaluator.result(left.merge(right), step=40, seconds=1.0)
+    right_answers, _ = tiny.by_hand(trial, 40)
+    assert merged.values["metrics/accuracy"] == right_answers / tiny.NUM_TEST
+
+
+def test_the_best_checkpoint_by_a_metric(trial: rundir.TrialDir):
+    records = evaluators.evaluate_run(trial, step="all")
+    best = max(records, key=lambda record: (record["values"]["metrics/accuracy"], -record["step"]))["step"]
+    set_evals(
+        trial,
+        test=tiny.evaluator(tiny.node("evals.StandaloneEveryCheckpoint")),
+        other=tiny.evaluator(tiny.node("evals.Final"), num_batches=3),
+    )
+    (record,) = evaluators.evaluate_run(trial, step="best", names=["other"], metric="test/metrics/accuracy", mode="max")
+    assert (record["step"], record["status"]) == (best, "done")
+    assert "metric" in one_line_error(trial, step="best")
+
+
+def test_rows_of_examples_lie_beside_the_record(trial: rundir.TrialDir):
+    asked = tiny.node("evals.PerExample", target="batch.label")
+    set_evals(trial, test=tiny.evaluator(tiny.node("evals.StandaloneEveryCheckpoint"), per_example=asked))
+    (record,) = evaluators.evaluate_run(trial)
+    rows = example_tables.read_examples(trial.evals / "test" / record["examples"])
+    assert [row["id"] for row in rows] == list(range(tiny.NUM_TEST))
+    hits = [int(np.argmax(row["prediction"]) == row["target"]) for row in rows]
+    assert sum(hits) == tiny.by_hand(trial, 40)[0]
+    assert np.mean([row["losses/xent"] for row in rows]) == pytest.approx(record["values"]["losses/xent"], rel=1e-5)
+    assert record["examples_per_s"] > 0
+    set_evals(trial, test=tiny.evaluator(tiny.node("evals.StandaloneEveryCheckpoint")))
+    assert evaluators.evaluate_run(trial) == [record], "what is kept beside the numbers is no other evaluator"
+
+
 # -- user's mistakes
 def test_an_unknown_path_is_an_error_with_the_closest(run: rundir.RunDir):
     message = one_line_error(run.path.parent / "rum")
@@ -155,7 +231,7 @@ def test_an_unknown_path_is_an_error_with_the_closest(run: rundir.RunDir):
 
 
 def test_an_unknown_step_is_an_error_with_what_there_is(run: rundir.RunDir):
-    expected = "--step: unknown step 38. Did you mean 40? Available: 10, 20, 30, 40, latest, all."
+    expected = "--step: unknown step 38. Did you mean 40? Available: 10, 20, 30, 40, latest, best, all."
     assert one_line_error(run, step=38) == expected
     assert "--step: unknown step 'lates'. Did you mean 'latest'?" in one_line_error(run, step="lates")
 

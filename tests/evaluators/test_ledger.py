@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -103,7 +105,38 @@ def test_a_config_that_was_replaced_is_read_again(tmp_path: pathlib.Path):
     assert evaluators.due(trial, finished=False) == [("other", 1)]
 
 
+def _saved_at(trial: rundir.TrialDir, times_s: dict[int, float]) -> None:
+    for step, time_s in times_s.items():
+        metadata = trial.checkpoints / f"ckpt_{step}" / "metadata" / "metadata"
+        metadata.parent.mkdir(parents=True, exist_ok=True)
+        metadata.write_text(json.dumps({"saved_at": time_s}))
+
+
+def test_checkpoints_too_close_after_an_evaluated_one_are_left_out(tmp_path: pathlib.Path):
+    spaced = tiny.evaluator(tiny.node("evals.StandaloneEveryCheckpoint", min_interval_s=60))
+    trial = make_trial(tmp_path / "trial", [10, 20, 30, 40, 50], test=spaced)
+    _saved_at(trial, {10: 1000, 20: 1030, 30: 1060, 40: 1119, 50: 1121})
+    assert evaluators.due(trial, finished=False) == [("test", 10), ("test", 30), ("test", 50)]
+    # The same whoever asks again, also when what was evaluated is removed, and what was skipped counts for nothing.
+    rundir.write_eval_result(trial, "test", 10, {"status": "done", "saved_ms": 1_000_000})
+    rundir.write_eval_result(trial, "test", 30, {"status": "skipped", "saved_ms": 1_060_000})
+    shutil.rmtree(trial.checkpoints / "ckpt_10")
+    assert evaluators.due(trial, finished=False) == [("test", 40)]
+    assert evaluators.due(trial, finished=True) == [("test", 40), ("test", 50)], "the last one always"
+
+
+def test_every_nth_checkpoint_whatever_was_removed_since(tmp_path: pathlib.Path):
+    sparse = tiny.evaluator(tiny.node("evals.EveryNCheckpoints", n=3))
+    trial = make_trial(tmp_path / "trial", [10, 20, 30, 40, 50, 60, 70], test=sparse)
+    assert evaluators.due(trial, finished=False) == [("test", 30), ("test", 60)]
+    for step in (10, 20, 30, 40):
+        shutil.rmtree(trial.checkpoints / f"ckpt_{step}")
+    assert evaluators.due(trial, finished=False) == [("test", 60)]
+    assert evaluators.due(trial, finished=True) == [("test", 60), ("test", 70)]
+
+
 REAL = {
+    "EveryNCheckpoints": evals.EveryNCheckpoints(n=3),
     "EveryNSteps": evals.EveryNSteps(3),
     "Once": evals.Once(3),
     "Final": evals.Final(),
@@ -115,9 +148,10 @@ REAL = {
 @pytest.mark.parametrize("name", REAL)
 @given(steps=st.sets(st.integers(0, 20)), is_final=st.booleans())
 def test_what_the_driver_assumes_of_a_strategy_is_what_it_does(name: str, steps: set[int], is_final: bool):
-    known = trial_lib.KNOWN[name]
+    known = trial_lib.KNOWN[name](konfig.ConfigDict({"n": 3}))
     assert known.is_standalone == REAL[name].is_standalone
     assert known.due_steps(steps, is_final) == REAL[name].due_steps(steps, is_final)
+    assert getattr(known, "counts_removed", False) == getattr(REAL[name], "counts_removed", False)
 
 
 def test_every_strategy_of_ours_is_known():

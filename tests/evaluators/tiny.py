@@ -38,6 +38,10 @@ def evaluator(run: Any, **fields: Any) -> konfig.ConfigDict:
     return node("evals.Evaluator", run=run, ds=ds, **fields)
 
 
+def accuracy(**fields: Any) -> konfig.ConfigDict:
+    return node("metrics.Accuracy", logits="preds", labels="batch.label", **fields)
+
+
 def node(name: str, **arguments: Any) -> konfig.ConfigDict:
     return konfig.ConfigDict({"__qualname__": f"kauldron_core.kd:{name}", **arguments})
 
@@ -54,7 +58,7 @@ def config(**evals: konfig.ConfigDict) -> konfig.ConfigDict:
         train_losses={
             "xent": node("losses.SoftmaxCrossEntropyWithIntLabels", logits="preds", labels="batch.label"),
         },
-        train_metrics={"accuracy": node("metrics.Accuracy", logits="preds", labels="batch.label")},
+        train_metrics={"accuracy": accuracy()},
         optimizer=konfig.ConfigDict({"__qualname__": "optax:adam", "learning_rate": 3e-2}),
         checkpointer=node("ckpts.Checkpointer", save_interval_steps=SAVE_EVERY),
         evals=evals or {"test": evaluator(node("evals.StandaloneEveryCheckpoint"))},

@@ -97,6 +97,36 @@ def test_eval_again_replaces_and_as_adds(trained: rundir.RunDir, capsys: pytest.
     assert rundir.read_eval_results(trial)["test-2", 20]["num_examples"] == 100
 
 
+def test_eval_of_the_best_checkpoint_in_shares_with_evaluators_of_a_file(
+    trained: rundir.RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (trial,) = trained.trials()
+    accuracies = {key: record["values"]["metrics/accuracy"] for key, record in rundir.read_eval_results(trial).items()}
+    best = max((10, 20), key=lambda step: (accuracies["test", step], -step))
+    file = tmp_path / "evals_of_today.py"
+    file.write_text(
+        "from kauldron_core import konfig\n"
+        "from pipelines.configs import digits\n"
+        "def get_config():\n"
+        "    return konfig.ConfigDict({'again': digits.get_config().evals.test})\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    words = [f"--evals={file}", "--step=best", "--metric=test/metrics/accuracy", "--mode=max", "--shards=3"]
+    assert main(["eval", str(trained.path), *words, "--no-tracking"]) == 0
+    record = rundir.read_eval_results(trial)["again", best]
+    assert record["values"]["metrics/accuracy"] == accuracies["test", best]
+    assert record["num_examples"] == 360
+
+
+def test_following_a_run_that_has_ended_evaluates_what_is_due(
+    trained: rundir.RunDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (trial,) = trained.trials()
+    rundir.result_path(trial, "test", 20).unlink()
+    assert main(["eval", str(trained.path), "--follow", "--no-tracking"]) == 0
+    assert ("test", 20) in rundir.list_eval_results(trial)
+
+
 @pytest.mark.process
 def test_the_code_of_a_run_is_used_in_a_new_process_when_it_is_trusted(tmp_path: Path) -> None:
     mine = tmp_path / "elsewhere" / "mine.py"
@@ -123,6 +153,8 @@ def test_the_code_of_a_run_is_used_in_a_new_process_when_it_is_trusted(tmp_path:
         (["{run}", "--step=lates"], "Did you mean 'latest'?"),
         (["{run}", "--evals=tset"], "Did you mean 'test'?"),
         (["{run}", "--agian"], "--again"),
+        (["{run}", "--follow", "--again"], "it doesn't go with --again"),
+        (["{run}", "--step=best"], "metric: unset"),
     ],
 )
 def test_a_mistake_in_eval_is_one_line(

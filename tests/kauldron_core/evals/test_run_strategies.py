@@ -6,6 +6,7 @@ import pytest
 
 from kauldron_core.errors import ConfigError
 from kauldron_core.evals import (
+    EveryNCheckpoints,
     EveryNSteps,
     Final,
     Once,
@@ -37,6 +38,8 @@ def test_e08_steps_inside_training(strategy: RunStrategy, steps: list[int]) -> N
     [
         (StandaloneEveryCheckpoint(), [10, 20], [10, 20]),
         (StandaloneLastCheckpoint(), [], [20]),
+        (EveryNCheckpoints(n=2), [20], [20]),
+        (EveryNCheckpoints(n=3), [], [20]),
         (EveryNSteps(10), [], []),
     ],
 )
@@ -50,3 +53,9 @@ def test_checkpoints_outside_of_training(strategy: RunStrategy, during: list[int
 def test_an_interval_of_nothing_is_refused() -> None:
     with pytest.raises(ConfigError, match="at least 1"):
         EveryNSteps(0)
+    with pytest.raises(ConfigError, match="at least 1"):
+        EveryNCheckpoints(n=0)
+    with pytest.raises(ConfigError, match="min_interval_s"):
+        StandaloneEveryCheckpoint(min_interval_s=-1.0)
+    with pytest.raises(ConfigError, match="StandaloneLastCheckpoint: max_pending"):
+        StandaloneLastCheckpoint(max_pending=0)
