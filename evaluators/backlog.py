@@ -105,7 +105,9 @@ class Backlog:
             elif watch is None or not watch.heartbeat():
                 self._told.pop(name, None)
                 self._watches.pop(name, None)
-                watch = rundir.Lease.acquire(rundir.watch_path(self._trial, name), _TTL_S, note=f"evaluating for {name}")
+                watch = rundir.Lease.acquire(
+                    rundir.watch_path(self._trial, name), _TTL_S, note=f"evaluating for {name}"
+                )
                 # None: somebody else sees to this evaluator, and tells what is due.
                 if watch is not None:
                     self._watches[name] = watch

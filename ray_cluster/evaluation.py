@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import ray
 from ray.exceptions import RayActorError, RayTaskError
 
-import evaluators
+from evaluators.backlog import Backlog, RunWatch
 from kauldron_core import rundir
 from ray_cluster.board import StatusBoard
 from ray_cluster.evaluator_worker import EvaluatorWorker
@@ -92,7 +92,8 @@ class Evaluation:
         self._queue: dict[Work, None] = {}
         self._tries: collections.Counter[Work] = collections.Counter()
         self._settled: set[str] = set()
-        self._backlogs: dict[str, evaluators.Backlog] = {}
+        self._backlogs: dict[str, Backlog] = {}
+        self._watch: RunWatch | None = None
         self._is_training_over = threading.Event()
         self._is_closing = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="evaluation", daemon=True)
@@ -113,7 +114,9 @@ class Evaluation:
                 actor.wait_until_placed()
 
     def start(self) -> None:
-        """Begins to hand out work."""
+        """Begins to hand out work. From here on no trial removes a checkpoint that waits for these evaluators."""
+        served = {name for actor in self._actors for name in actor.pool.evaluators}
+        self._watch = RunWatch(self._run, sorted(served))
         self._thread.start()
 
     def finish(self, is_interrupted: Callable[[], bool]) -> None:
@@ -131,8 +134,9 @@ class Evaluation:
             self._thread.join()
         for actor in self._actors:
             actor.end()
-        for backlog in self._backlogs.values():
-            backlog.close()
+        for claim in (*self._backlogs.values(), self._watch):
+            if claim is not None:
+                claim.close()
 
     def _serve(self) -> None:
         try:
@@ -145,6 +149,8 @@ class Evaluation:
     def _serve_until_settled(self) -> None:
         scanned_at = -_SCAN_S
         while not self._is_closing.wait(_TICK_S):
+            if self._watch is not None:
+                self._watch.beat()
             for actor in list(self._actors):
                 self._collect(actor)
             is_last_look = self._is_training_over.is_set()
@@ -165,7 +171,7 @@ class Evaluation:
                 continue
             is_finished = self._board.status(name) in rundir.TERMINAL
             if name not in self._backlogs:
-                self._backlogs[name] = evaluators.Backlog(self._run.trial(name))
+                self._backlogs[name] = Backlog(self._run.trial(name), run_watch=self._watch)
             due = self._backlogs[name].look(finished=is_finished)
             work = [Work(name, evaluator, step) for evaluator, step in due if evaluator in served]
             self._queue.update({item: None for item in work if item not in busy and self._tries[item] < _MAX_TRIES})

@@ -1,12 +1,13 @@
 """Checkpoints that wait for an evaluator: told by the evaluators, read by the trainer, who alone deletes checkpoints.
 
-    evals/NAME/.watch/      lease: somebody evaluates this trial's checkpoints for NAME and is alive
+    RUN/.leases/watch/NAME/ lease: somebody evaluates all trials' checkpoints for NAME and is alive
+    evals/NAME/.watch/      lease: the same for this trial alone
     evals/NAME/.due.json    what that holder has seen and what of it is due; nobody else writes it
     evals/NAME/.leases/30/  lease: the checkpoint at step 30 is being evaluated
 
-A checkpoint is awaited while it is being evaluated, and while it has no result, the watch is live, and it is due or
+A checkpoint is awaited while it is being evaluated, and while it has no result, a watch is live, and it is due or
 newer than what the holder has seen. So a checkpoint is safe from the moment it is there, and a holder that died
-keeps nothing for longer than its lease.
+keeps nothing for longer than its lease. Where both watches are live, the run's holder is the one who tells.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ import os
 import pathlib
 from collections.abc import Iterable
 
-from kauldron_core.rundir import atomic, leases, results
+from kauldron_core.rundir import atomic, layout, leases, names, results
 
 DEFAULT_MAX_PENDING = 8
 _NOTHING_SEEN = -1
+_RUN_WATCHES = pathlib.Path(".leases", "watch")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +42,11 @@ class Pending:
 def watch_path(trial_dir: str | os.PathLike[str], name: str) -> pathlib.Path:
     """Returns the lease of whoever evaluates the trial's checkpoints for evaluator `name`."""
     return results.result_path(trial_dir, name, 0).parent / ".watch"
+
+
+def run_watch_path(run_dir: str | os.PathLike[str], name: str) -> pathlib.Path:
+    """Returns the lease of whoever evaluates the checkpoints of all the run's trials for evaluator `name`."""
+    return pathlib.Path(run_dir) / _RUN_WATCHES / names.check_name(name, kind="evaluator")
 
 
 def work_path(trial_dir: str | os.PathLike[str], name: str, step: int) -> pathlib.Path:
@@ -65,13 +72,10 @@ def read_pending(trial_dir: str | os.PathLike[str], name: str) -> Pending:
 
 def awaited_steps(trial_dir: str | os.PathLike[str], steps: Iterable[int]) -> dict[int, str]:
     """Returns which of these checkpoints must not be deleted yet, each with the name of an evaluator that needs it."""
-    root = pathlib.Path(trial_dir) / results.FOLDER
-    if not root.is_dir():
-        return {}
     awaited: dict[int, str] = {}
     steps = sorted(steps)
-    recorded = results.list_eval_results(trial_dir)
-    for name in sorted(folder.name for folder in root.iterdir() if folder.is_dir() and folder.name[0] != "."):
+    recorded = results.list_eval_results(trial_dir) if steps else set()
+    for name in _evaluators(trial_dir) if steps else ():
         missing = [step for step in steps if (name, step) not in recorded]
         running = [step for step in missing if leases.Lease.is_live(work_path(trial_dir, name, step))]
         for step in (*running, *_waiting(trial_dir, name, missing)):
@@ -79,8 +83,23 @@ def awaited_steps(trial_dir: str | os.PathLike[str], steps: Iterable[int]) -> di
     return awaited
 
 
+def is_watched_by_run(trial_dir: str | os.PathLike[str], name: str) -> bool:
+    """Returns whether somebody sees to evaluator `name` for the whole run of this trial."""
+    run = layout.TrialDir(trial_dir).run()
+    return run is not None and leases.Lease.is_live(run_watch_path(run, name))
+
+
+def _evaluators(trial_dir: str | os.PathLike[str]) -> list[str]:
+    """Returns the evaluators that were ever at work on the trial, or are on its run."""
+    trial = layout.TrialDir(trial_dir)
+    run = trial.run()
+    folders = [trial.evals, *([] if run is None else [run.path / _RUN_WATCHES])]
+    found = {place.name for folder in folders if folder.is_dir() for place in folder.iterdir() if place.is_dir()}
+    return sorted(name for name in found if not name.startswith("."))
+
+
 def _waiting(trial_dir: str | os.PathLike[str], name: str, steps: list[int]) -> list[int]:
-    if not leases.Lease.is_live(watch_path(trial_dir, name)):
+    if not (leases.Lease.is_live(watch_path(trial_dir, name)) or is_watched_by_run(trial_dir, name)):
         return []
     pending = read_pending(trial_dir, name)
     waiting = [step for step in steps if step > pending.seen or step in pending.due]

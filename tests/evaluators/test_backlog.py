@@ -124,6 +124,38 @@ def test_two_that_look_tell_in_turns_and_skip_once(tmp_path: pathlib.Path) -> No
     first.close()
 
 
+def test_a_watch_on_the_run_keeps_the_checkpoints_of_trials_that_nobody_has_looked_at(tmp_path: pathlib.Path) -> None:
+    run = rundir.RunDir.create(tmp_path / "run")
+    trial = _trial(run.trial("0000").path)
+    watch = evaluators.RunWatch(run, ["test"])
+    assert _save(trial, 10, 20) == [10, 20]
+    backlog = evaluators.Backlog(trial, run_watch=watch)
+    assert backlog.look(finished=False) == [("test", 10), ("test", 20)]
+    _done(trial, 10)
+    assert _save(trial, 30) == [20, 30]
+    assert not rundir.Lease.is_live(rundir.watch_path(trial, "test")), "one claim is enough"
+    backlog.close()
+    watch.close()
+    assert _save(trial, 40) == [40]
+
+
+def test_who_sees_to_one_trial_gives_way_to_who_sees_to_the_run(tmp_path: pathlib.Path) -> None:
+    run = rundir.RunDir.create(tmp_path / "run")
+    trial = _trial(run.trial("0000").path)
+    follower = evaluators.Backlog(trial)
+    follower.look(finished=False)
+    assert rundir.Lease.is_live(rundir.watch_path(trial, "test"))
+    watch = evaluators.RunWatch(run, ["test"])
+    later = evaluators.Backlog(trial)
+    later.look(finished=False)
+    second = evaluators.RunWatch(run, ["test"])
+    assert watch.holds("test")
+    assert not second.holds("test")
+    for claim in (follower, later, second, watch):
+        claim.close()
+    assert rundir.awaited_steps(trial, [10]) == {}
+
+
 @pytest.mark.process
 def test_a_killed_evaluator_keeps_nothing_any_more(tmp_path: pathlib.Path) -> None:
     trial = _trial(tmp_path / "trial")
