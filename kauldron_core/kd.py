@@ -50,8 +50,10 @@ konfig.register_default_values(
             "__qualname__": "kauldron_core.kd:train.Trainer",
             "train_losses": {},
             "train_metrics": {},
+            "train_summaries": {},
             "schedules": {},
             "evals": {},
+            "setup": {"__qualname__": "kauldron_core.kd:train.Setup"},
             "aux": {},
             "workdir": None,
         }

@@ -11,9 +11,9 @@ import numpy as np
 
 from kauldron_core import kontext
 from kauldron_core.inspect.batch_stats import get_batch_stats
-from kauldron_core.summaries.png import html_image
 from kauldron_core.inspect.table import Table
 from kauldron_core.summaries import to_pictures
+from kauldron_core.summaries.png import html_image
 
 _MAX_VALUES = 8
 _MIN_SIDE = 4

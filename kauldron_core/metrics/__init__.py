@@ -15,6 +15,7 @@ from kauldron_core.metrics.fields import (
     sum_field,
     truncate_field,
 )
+from kauldron_core.metrics.global_norm import GlobalNorm
 from kauldron_core.metrics.histogram import Histogram
 from kauldron_core.metrics.image import Psnr, Ssim
 from kauldron_core.metrics.language import Perplexity
@@ -42,6 +43,7 @@ __all__ = [
     "EMPTY",
     "EmptyState",
     "F1",
+    "GlobalNorm",
     "Histogram",
     "Mae",
     "MaskError",

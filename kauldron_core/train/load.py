@@ -6,10 +6,11 @@ import math
 import os
 from typing import Any, Literal
 
-from kauldron_core import ckpts, konfig, rundir
+from kauldron_core import ckpts, rundir
 from kauldron_core.errors import ConfigError, listing, unknown_name
 from kauldron_core.forward import TrainState
 from kauldron_core.train.trainer import Trainer
+from kauldron_core.train.trial_config import resolve_trial
 
 
 def load_trial(trial_dir: str | os.PathLike[str]) -> Trainer:
@@ -20,14 +21,11 @@ def load_trial(trial_dir: str | os.PathLike[str]) -> Trainer:
     Raises:
       ConfigError: If the folder is not a trial's.
     """
-    trial = rundir.TrialDir(trial_dir)
-    if not trial.exists():
-        raise ConfigError(f"{os.fspath(trial_dir)}: not the folder of a trial, it has no config.json.")
-    cfg = konfig.load(trial.config_path)
-    cfg.workdir = os.path.abspath(trial_dir)
-    trainer = konfig.resolve(cfg)
+    trainer = resolve_trial(trial_dir)
     if not isinstance(trainer, Trainer):
-        raise ConfigError(f"{trial.config_path}: describes a {type(trainer).__name__}, not a kd.train.Trainer.")
+        raise ConfigError(
+            f"{rundir.TrialDir(trial_dir).config_path}: describes a {type(trainer).__name__}, not a kd.train.Trainer."
+        )
     return trainer
 
 

@@ -1,4 +1,4 @@
-"""The training loop, and nothing else."""
+"""The training loop, and the one that only evaluates."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import threading
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
+from kauldron_core.errors import ConfigError
 from kauldron_core.forward import TrainState
-from kauldron_core.train.events import Event
+from kauldron_core.train.events import Done, Evaluated, Event
 from kauldron_core.train.interrupts import StopRequest, catching_signals
 from kauldron_core.train.memory import explained
 from kauldron_core.train.progress import Progress, ignored
@@ -45,3 +46,25 @@ def iter_train(
         if request.signal == signal.SIGINT:
             raise KeyboardInterrupt
         return state
+
+
+def iter_eval(trainer: Trainer, *, stop: threading.Event | None = None) -> Generator[Event, None, TrainState]:
+    """Evaluates the newest checkpoint with each evaluator; yields events and returns the state."""
+    if trainer.checkpointer is None:
+        raise ConfigError("checkpointer: None, so there is no checkpoint to evaluate.")
+    state = trainer.checkpointer.load(trainer.state_specs).state
+    step = int(state.step)
+    for name, evaluator in trainer.evals.items():
+        result = evaluator.evaluate(state, stop=stop)
+        yield Evaluated(step, name, result.values, result.num_examples, result.seconds)
+    yield Done(step=step, status="done")
+    return state
+
+
+def drain(events: Generator[Event, None, TrainState]) -> TrainState:
+    """Returns the state with which `events` end."""
+    while True:
+        try:
+            next(events)
+        except StopIteration as end:
+            return end.value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import threading
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -17,11 +18,12 @@ from kauldron_core.ckpts import Checkpointer
 from kauldron_core.errors import ConfigError, unknown_name
 from kauldron_core.evals import Evaluator, usable_in_evaluation
 from kauldron_core.evals.evaluator import StateTransform
-from kauldron_core.forward import AuxiliariesState, Blueprint, Precision, RngStreams, TrainState
+from kauldron_core.forward import AuxiliariesState, Blueprint, Context, Precision, RngStreams, TrainState
 from kauldron_core.sharding import ShardingStrategy
 from kauldron_core.train import checks, continuous, eval_programs, loop
 from kauldron_core.train import inherit as inherit_lib
 from kauldron_core.train.compiled import Source
+from kauldron_core.train.context_specs import context_specs
 from kauldron_core.train.events import Event
 from kauldron_core.train.inherit import inherit
 from kauldron_core.train.profiler import Profiler
@@ -29,7 +31,8 @@ from kauldron_core.train.program import OnNonfinite, Outputs, Program
 from kauldron_core.train.progress import bar
 from kauldron_core.train.setup import Setup
 from kauldron_core.train.trainstep import TrainStep
-from kauldron_core.train.writer import EventsWriter, Writer
+from kauldron_core.train.trial_config import resolve_trial
+from kauldron_core.train.writer import EventsWriter, NoWriter, Writer
 
 _STEP_FIELDS = (
     "checkify_error_categories",
@@ -157,6 +160,11 @@ class Trainer:
         """Shapes and types of the state."""
         return self.trainstep.init_spec(self.train_ds.element_spec)
 
+    @functools.cached_property
+    def context_specs(self) -> Context:
+        """Shapes of all that losses and metrics can read, by key path, at the end of a training step."""
+        return context_specs(self.trainstep.program, self.state_specs, self.train_ds.element_spec)
+
     @property
     def last_step(self) -> int:
         """The step after which training ends.
@@ -187,13 +195,10 @@ class Trainer:
 
     def train(self) -> TrainState:
         """Trains from the newest checkpoint, or from the beginning, and returns the final state."""
+        if self.setup.eval_only:
+            return loop.drain(self.iter_train())
         with bar(self.setup.tqdm_info, num_steps=self.last_step) as progress:
-            events = loop.iter_train(self, progress=progress)
-            while True:
-                try:
-                    next(events)
-                except StopIteration as end:
-                    return end.value
+            return loop.drain(loop.iter_train(self, progress=progress))
 
     def iter_train(self, *, stop: threading.Event | None = None) -> Generator[Event, None, TrainState]:
         """Trains, and yields what happens. Closing the generator waits for a running save and ends data workers.
@@ -202,7 +207,29 @@ class Trainer:
           stop: When set (or on SIGTERM), the state is saved at the end of the running step and training ends as
             preempted.
         """
+        if self.setup.eval_only:
+            return loop.iter_eval(self, stop=stop)
         return loop.iter_train(self, stop=stop)
+
+    @classmethod
+    def eval_only(cls, *, workdir: str | os.PathLike[str], evals: Mapping[str, Evaluator], **fields: Any) -> Trainer:
+        """Returns the experiment of a trial with other evaluators, which only evaluates: `train` makes no update.
+
+            cfg = kd.train.Trainer.eval_only(workdir="runs/demo/trials/0000", evals={...})
+
+        Args:
+          workdir: The folder of the trial; its config and checkpoints are read, and nothing is written to it.
+          evals: Evaluators by name. What they leave unset is the trial's.
+          **fields: Other fields to change, `eval_ds` for example.
+
+        Raises:
+          ConfigError: If the folder is not a trial's.
+        """
+        trainer = resolve_trial(workdir)
+        if not isinstance(trainer, cls):
+            raise ConfigError(f"{os.fspath(workdir)}: holds a {type(trainer).__name__}, not a {cls.__name__}.")
+        setup = dataclasses.replace(trainer.setup, eval_only=True)
+        return dataclasses.replace(trainer, evals=evals, setup=setup, writer=NoWriter(), **fields)
 
     def continuous_eval(self, names: str | Iterable[str] | None = None, **kwargs: Any) -> dict[str, AuxiliariesState]:
         """Evaluates checkpoints as another process writes them. See `continuous.continuous_eval`."""

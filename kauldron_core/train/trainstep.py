@@ -14,7 +14,7 @@ from kauldron_core.errors import ConfigError
 from kauldron_core.forward import AuxiliariesState, Precision, RngStreams, TrainState
 from kauldron_core.losses import named_losses
 from kauldron_core.sharding import ShardingStrategy
-from kauldron_core.sharding.placing import global_spec
+from kauldron_core.sharding.placing import global_shapes
 from kauldron_core.train.compiled import Compilation, Source, Structure, structure_of
 from kauldron_core.train.layout import stacked
 from kauldron_core.train.program import OnNonfinite, Outputs, Program, StepReport
@@ -161,7 +161,7 @@ class TrainStep:
         if not self._compiled:
             source: Source | None = getattr(self, "_source", None)
             compilation = Compilation(self.sharding, tuple(self.checkify_error_categories or ()))
-            spec = batch if _is_spec(batch) else global_spec(batch)
+            spec = _global_spec(batch)
             if source is None:
                 found = Structure(self._own_program, compilation=compilation, batch=spec), ()
             else:
@@ -181,8 +181,12 @@ class TrainStep:
         return {}
 
 
-def _is_spec(batch: Any) -> bool:
-    return all(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(batch))
+def _global_spec(batch: Any) -> Any:
+    """Returns the shapes of the whole batch, of which this process may hold a part; shapes are global already."""
+    leaves, structure = jax.tree.flatten(batch)
+    if all(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in leaves):
+        return batch
+    return jax.tree.unflatten(structure, global_shapes(leaves))
 
 
 def _zeros_like(batch: Any) -> Any:

@@ -1,0 +1,25 @@
+"""The config of a trial, read from its folder."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from kauldron_core import konfig, rundir
+from kauldron_core.errors import ConfigError
+
+
+def resolve_trial(trial_dir: str | os.PathLike[str]) -> Any:
+    """Returns what the config of the trial describes, with the folder as its workdir.
+
+    The config is data from a disk: it may only name what `konfig` allows, see `konfig.trust`.
+
+    Raises:
+      ConfigError: If the folder is not a trial's.
+    """
+    trial = rundir.TrialDir(trial_dir)
+    if not trial.exists():
+        raise ConfigError(f"{os.fspath(trial_dir)}: not the folder of a trial, it has no config.json.")
+    cfg = konfig.load(trial.config_path)
+    cfg.workdir = os.path.abspath(trial_dir)
+    return konfig.resolve(cfg)
