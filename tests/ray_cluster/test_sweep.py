@@ -35,11 +35,14 @@ class Recorder:
 
 @pytest.fixture(scope="module")
 def sweep(ray_session, root):
-    """A finished sweep: its plan, results and sidecar. One trial needs more than the others (case S10)."""
+    """A finished sweep: its plan, results and sidecar. One trial needs more than the others (case S10).
+
+    Two keep their newest checkpoint only, beside those that wait for the evaluator.
+    """
     plan = tiny.plan(
         root / "sweep",
-        *(tiny.trial(index) for index in range(3)),
-        tiny.trial(3, resources={"CPU": 2}),
+        *(tiny.trial(index, max_to_keep=max_to_keep) for index, max_to_keep in enumerate((None, None, 1))),
+        tiny.trial(3, resources={"CPU": 2}, max_to_keep=1),
         metric="test/metrics/accuracy",
     )
     recorder = Recorder()

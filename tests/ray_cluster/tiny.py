@@ -50,7 +50,14 @@ class Slow(kd.data.MapTransform):
         return element
 
 
-def config(*, seed: int = 0, loader: Any = load_train, slow_s: float = 0.0, num_steps: int = NUM_STEPS) -> Any:
+def config(
+    *,
+    seed: int = 0,
+    loader: Any = load_train,
+    slow_s: float = 0.0,
+    num_steps: int = NUM_STEPS,
+    max_to_keep: int | None = None,
+) -> Any:
     """Returns the experiment; `slow_s` is the seconds that a batch of 8 takes more."""
     transforms = [node("tests.ray_cluster.tiny:Slow", seconds=slow_s / 8)] if slow_s else []
     return node(
@@ -63,7 +70,7 @@ def config(*, seed: int = 0, loader: Any = load_train, slow_s: float = 0.0, num_
         train_losses={"xent": node("losses.SoftmaxCrossEntropyWithIntLabels", logits="preds", labels="batch.label")},
         train_metrics={"accuracy": node("metrics.Accuracy", logits="preds", labels="batch.label")},
         optimizer=node("optax:adam", learning_rate=3e-2),
-        checkpointer=node("ckpts.Checkpointer", save_interval_steps=SAVE_EVERY),
+        checkpointer=node("ckpts.Checkpointer", save_interval_steps=SAVE_EVERY, max_to_keep=max_to_keep),
         evals={
             "test": node(
                 "evals.Evaluator",
