@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import jax
 import numpy as np
-from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 from kauldron_core.errors import ConfigError
 from kauldron_core.sharding.mesh import current_mesh
@@ -35,53 +36,58 @@ def device_put(tree: _T, shardings: ShardingTree) -> _T:
 
 def global_spec(batch: Any) -> Any:
     """Returns the shapes of the global batch of which `batch` is the part of this process."""
-    num_processes = jax.process_count()
-
-    def whole(leaf: Any) -> jax.ShapeDtypeStruct:
-        shape = np.shape(leaf)
-        shape = (shape[0] * num_processes, *shape[1:]) if shape else ()
-        return jax.ShapeDtypeStruct(shape, np.asarray(leaf).dtype if not hasattr(leaf, "dtype") else leaf.dtype)
-
-    return jax.tree.map(whole, batch)
+    leaves, structure = jax.tree.flatten(batch)
+    return jax.tree.unflatten(structure, global_shapes(leaves))
 
 
-def from_processes(batch: _T, spec: Any, shardings: Any) -> _T:
-    """Returns the global batch whose first dimension is shared by the processes in equal parts.
+def global_shapes(arrays: Sequence[Any], *, axis: int = 0) -> tuple[jax.ShapeDtypeStruct, ...]:
+    """Returns the shapes of the global arrays of which `arrays` are the parts of this process.
 
     Args:
-      batch: The part of this process.
-      spec: Shapes of the whole, see `global_spec`.
+      arrays: The parts.
+      axis: The dimension that the processes share; arrays without it are the same in all.
+    """
+    return tuple(jax.ShapeDtypeStruct(_global_shape(np.shape(leaf), axis), _dtype(leaf)) for leaf in arrays)
+
+
+def from_processes(
+    parts: Sequence[Any], spec: Sequence[Any], shardings: Sequence[Any], *, axis: int = 0
+) -> Sequence[Any]:
+    """Returns the global arrays of which each process has an equal part.
+
+    Args:
+      parts: Those of this process.
+      spec: Shapes of the whole, see `global_shapes`.
       shardings: For each array.
+      axis: The dimension that the processes share.
 
     Raises:
-      ConfigError: If the batch does not divide by the number of devices where it has to.
+      ConfigError: If a size does not divide by the number of devices where it has to.
     """
     if jax.process_count() == 1:
-        return jax.device_put(batch, shardings)
-    return jax.tree.map(_from_processes, batch, spec, shardings)
+        return jax.device_put(parts, shardings)
+    return [_from_processes(*each, axis) for each in zip(parts, spec, shardings, strict=True)]
 
 
-def _from_processes(part: Any, whole: jax.ShapeDtypeStruct, sharding: NamedSharding) -> jax.Array:
-    part = np.asarray(part)
-    if not whole.shape or _own_rows(sharding, whole.shape) == part.shape[0]:
-        return jax.make_array_from_process_local_data(sharding, part, whole.shape)
+def _from_processes(part: Any, whole: jax.ShapeDtypeStruct, sharding: NamedSharding, axis: int) -> jax.Array:
+    part, shape = np.asarray(part), whole.shape
+    if len(shape) <= axis or _own_size(sharding, shape, axis) == part.shape[axis]:
+        return jax.make_array_from_process_local_data(sharding, part, shape)
     # The devices of one process want rows that another has read: all get theirs from a batch split over every device.
     mesh = sharding.mesh
-    if not isinstance(mesh, Mesh):
-        raise ConfigError("sharding: a batch is placed on the devices of a mesh, not on an abstract one.")
-    if whole.shape[0] % mesh.size:
+    if shape[axis] % mesh.size:
         raise ConfigError(
-            f"sharding.batch: a batch of {whole.shape[0]} does not divide by the {mesh.size} devices, as it has to "
-            "where the axes that split it do not tell the processes apart."
+            f"sharding.batch: a batch of {shape[axis]} does not divide by the {mesh.size} devices, as it has to where "
+            "the axes that split it do not tell the processes apart."
         )
-    split = NamedSharding(mesh, PartitionSpec(mesh.axis_names))
-    return _moved(jax.make_array_from_process_local_data(split, part, whole.shape), sharding)
+    split = NamedSharding(mesh, PartitionSpec(*(None,) * axis, mesh.axis_names))
+    return _moved(jax.make_array_from_process_local_data(split, part, shape), sharding)
 
 
-def _own_rows(sharding: NamedSharding, shape: tuple[int, ...]) -> int:
-    """Returns how many rows the devices of this process hold together; all of them if nothing tells processes apart."""
+def _own_size(sharding: NamedSharding, shape: tuple[int, ...], axis: int) -> int:
+    """Returns how much of a dimension the devices of this process hold together; all if nothing tells them apart."""
     indices = sharding.addressable_devices_indices_map(shape).values()
-    slices = {index[0].indices(shape[0])[:2] for index in indices if index is not None}
+    slices = {index[axis].indices(shape[axis])[:2] for index in indices if index is not None}
     return sum(stop - start for start, stop in slices)
 
 
@@ -91,3 +97,13 @@ def _moved(array: jax.Array, sharding: NamedSharding) -> jax.Array:
 
 def _same(array: jax.Array) -> jax.Array:
     return array
+
+
+def _global_shape(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    if len(shape) <= axis:
+        return shape
+    return (*shape[:axis], shape[axis] * jax.process_count(), *shape[axis + 1 :])
+
+
+def _dtype(leaf: Any) -> Any:
+    return leaf.dtype if hasattr(leaf, "dtype") else np.asarray(leaf).dtype

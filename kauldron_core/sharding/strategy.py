@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import jax
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from kauldron_core.sharding import placing
 from kauldron_core.sharding.mesh import MeshSpec, built, in_mesh
@@ -118,8 +119,11 @@ class ShardingStrategy:
           batch: The batch as a pipeline yields it: with several processes, the part of this one.
           uneven_ok: See `batch_shardings`; for the last batch of an evaluation.
         """
-        spec = placing.global_spec(batch)
-        return placing.from_processes(batch, spec, self.batch_shardings(spec, uneven_ok=uneven_ok))
+        return self._put(batch, uneven_ok, is_stack=False)
+
+    def put_stack(self, batches: _T) -> _T:
+        """Returns several batches, stacked along a new first dimension, on the devices. Each is split as one alone."""
+        return self._put(batches, False, is_stack=True)
 
     def fitting(self, devices: Sequence[Any] | None = None) -> ShardingStrategy:
         """Returns this strategy, with another mesh where the devices there are (or `devices`) are too few or many."""
@@ -133,3 +137,26 @@ class ShardingStrategy:
 
     def _whole(self, field: str, tree: Any, mesh: Mesh) -> Any:
         return complete(getattr(self, field), tree, mesh, at=f"sharding.{field}")
+
+    def _put(self, batch: Any, uneven_ok: bool, *, is_stack: bool) -> Any:
+        leaves, structure = jax.tree.flatten(batch)
+        spec = placing.global_shapes(leaves, axis=int(is_stack))
+        try:
+            shardings = _remembered(self, structure, spec, uneven_ok, is_stack)
+        except TypeError:  # The strategy holds what has no hash, a tree perhaps.
+            shardings = _of_batch(self, structure, spec, uneven_ok, is_stack)
+        return jax.tree.unflatten(structure, placing.from_processes(leaves, spec, shardings, axis=int(is_stack)))
+
+
+def _of_batch(
+    strategy: ShardingStrategy, structure: Any, spec: Sequence[Any], uneven_ok: bool, is_stack: bool
+) -> list[NamedSharding]:
+    each = [jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype) for leaf in spec] if is_stack else spec
+    found = jax.tree.leaves(strategy.batch_shardings(jax.tree.unflatten(structure, each), uneven_ok=uneven_ok))
+    if not is_stack:
+        return found
+    return [NamedSharding(sharding.mesh, PartitionSpec(None, *sharding.spec)) for sharding in found]
+
+
+# Steps and steps get batches of the same shapes.
+_remembered = functools.lru_cache(maxsize=64)(_of_batch)

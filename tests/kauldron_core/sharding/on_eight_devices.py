@@ -158,12 +158,44 @@ def test_batches_are_split_over_the_axes_for_batches():
     assert parts(STRATEGIES["2x4"].put_batch(batch)["x"]) == {(8, 2)}
 
 
+def test_a_stack_of_batches_is_split_as_each_alone():
+    stack = {"x": np.arange(96.0).reshape(3, 16, 2), "scale": np.ones(3, np.float32)}
+    put = STRATEGIES["2x2x2"].put_stack(stack)
+    assert parts(put["x"]) == {(3, 4, 2)} and parts(put["scale"]) == {(3,)}
+    np.testing.assert_array_equal(put["x"], stack["x"])
+
+
 def test_e16_a_remainder_that_does_not_divide_is_put_whole_where_allowed():
     batch = {"x": np.ones((3, 2)), "y": np.ones((3,))}
     with pytest.raises(ConfigError, match=r"^sharding.batch: x of shape \(3, 2\): 3 does not divide by 8"):
         STRATEGIES["replicated"].put_batch(batch)
     put = STRATEGIES["replicated"].put_batch(batch, uneven_ok=True)
     assert parts(put["x"]) == {(3, 2)} and len(put["x"].sharding.device_set) == 8
+
+
+def test_a_batch_may_have_a_rule_for_each_part():
+    strategy = kd.sharding.ShardingStrategy(
+        mesh=mesh("data", "model", shape=(2, 4)), batch={"image": (None, "model"), "label": None}
+    )
+    for _ in range(2):
+        put = strategy.put_batch({"image": np.ones((2, 8, 3)), "label": np.arange(2)})
+        assert parts(put["image"]) == {(2, 2, 3)} and parts(put["label"]) == {(2,)}
+
+
+def test_a_checkpoint_goes_from_one_mesh_to_another(tmp_path):
+    saved = sharded_loop("fsdp")[0]
+    checkpointer = kd.ckpts.Checkpointer(workdir=tmp_path, save_interval_steps=1)
+    checkpointer.save(saved, step=STEPS)
+    checkpointer.wait()
+    first = batches()[0]
+    spec, variables = jax.eval_shape(init, first), jax.eval_shape(init_variables, first)
+    for name, strategy in STRATEGIES.items():
+        template = strategy.state_template(spec, variables=variables)
+        restored = checkpointer.restore(template)
+        assert jax.tree.map(lambda leaf: leaf.sharding, restored) == strategy.state_shardings(spec, variables=variables)
+        jax.tree.map(np.testing.assert_array_equal, restored, saved)
+        assert parts(restored.params["up"]["kernel"]) == parts(sharded_loop(name)[0].params["up"]["kernel"])
+    checkpointer.close()
 
 
 def test_constraints_use_the_mesh_in_scope():

@@ -40,7 +40,13 @@ own = {"x": np.arange(8.0, dtype=np.float32).reshape(4, 2) + 100 * host, "scale"
 
 
 def seen(**fields):
-    batch = kd.sharding.ShardingStrategy(mesh=kd.sharding.MeshSpec(**fields)).put_batch(own)
+    strategy = kd.sharding.ShardingStrategy(mesh=kd.sharding.MeshSpec(**fields))
+    batch = strategy.put_batch(own)
+    stack = strategy.put_stack(jax.tree.map(lambda x: np.stack([x, x + 1]), own))
+    for index in range(2):
+        one = jax.jit(lambda stack: stack[index], out_shardings=batch["x"].sharding)(stack["x"])
+        for got, expected in zip(one.addressable_shards, batch["x"].addressable_shards, strict=True):
+            np.testing.assert_array_equal(got.data, np.asarray(expected.data) + index)
     assert batch["x"].shape == (8, 2) and float(batch["scale"].addressable_data(0)) == 7
     whole = jax.jit(lambda x: x, out_shardings=jax.tree.map(lambda x: x.sharding, batch["scale"]))(batch["x"])
     rows = sorted(np.asarray(whole.addressable_data(0))[:, 0].tolist())
