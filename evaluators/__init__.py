@@ -7,7 +7,7 @@ those, or building the first experiment, does.
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from evaluators.backlog import Backlog
+from evaluators.backlog import Backlog, RunWatch
 from evaluators.checkpoint_evaluator import CheckpointEvaluator
 from evaluators.follow import follow_run
 from evaluators.jobs import evaluate_run
@@ -18,12 +18,16 @@ from evaluators.watcher import committed_steps, is_committed
 
 if TYPE_CHECKING:
     from evaluators.decode import Beam, Greedy, Sample
+    from evaluators.probes import KnnProbe, LinearProbe, RidgeProbe
     from evaluators.seqio_metrics import SeqioEvaluator
 
 # Names of modules that import JAX, which the driver of a sweep does without.
 _LATE = {
     "Beam": "evaluators.decode",
     "Greedy": "evaluators.decode",
+    "KnnProbe": "evaluators.probes",
+    "LinearProbe": "evaluators.probes",
+    "RidgeProbe": "evaluators.probes",
     "Sample": "evaluators.decode",
     "SeqioEvaluator": "evaluators.seqio_metrics",
 }
@@ -34,6 +38,10 @@ __all__ = [
     "Changes",
     "CheckpointEvaluator",
     "Greedy",
+    "KnnProbe",
+    "LinearProbe",
+    "RidgeProbe",
+    "RunWatch",
     "Sample",
     "SeqioEvaluator",
     "committed_steps",

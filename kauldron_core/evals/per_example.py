@@ -30,8 +30,8 @@ class PerExample:
     """
 
     id: str | None = None
-    prediction: str | None = "preds"
-    target: str | None = None
+    prediction: kontext.Key | None = "preds"
+    target: kontext.Key | None = None
     losses: bool = True
 
     def outputs(self, losses: Mapping[str, Any], context: Context, num_rows: int) -> dict[str, Any]:
