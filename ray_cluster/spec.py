@@ -8,12 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from kauldron_core.errors import ConfigError
 from kauldron_core.rundir import RunDir
 from ray_cluster.results import Results
-from ray_cluster.spaces import Point, SearchSpace
+
+if TYPE_CHECKING:
+    from ray_cluster.spaces import Point, SearchSpace  # brings the config library with it
 
 Resources = Mapping[str, float]
 

@@ -21,6 +21,7 @@ COMMANDS = {
     "rm": ("pipelines.runs.remove:command", "Remove a run."),
     "ckpt": ("pipelines.cli.ckpt:ckpt", "List, show, check or remove checkpoints."),
     "config": ("pipelines.cli.config:config", "Show, compare, check or list a config, without running it."),
+    "pipeline": ("pipelines.pipeline:pipeline", "Run several stages one after the other."),
     "record": ("pipelines.record:command", "Bring the MLflow records of a run up to date."),
 }
 """Each command, where it is, and what it does."""

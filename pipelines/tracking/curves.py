@@ -7,6 +7,7 @@ The rules:
 * NaN is recorded as NaN. MLflow stores infinity as an ordinary number (1.8e308), so an infinity is recorded as NaN too
   and counted in the tag `kdr.infinite.<metric>`.
 * What is not a number is left out, with one warning a metric.
+* What a trial took over from another one in population based training stands in the tag `kdr.inherited`.
 * A stand-alone evaluation is a point as often as it was finished: `kdr eval --again` adds a second one at the same
   step, which MLflow shows as the latest, and the tag `kdr.evaluated_again` says so.
 """
@@ -42,6 +43,7 @@ class Curves:
         self._last_step: dict[str, int] = {}
         self._infinite: dict[str, tuple[int, int, float]] = {}  # count, first step, first value
         self._rewinds: dict[int, None] = {}
+        self._inherited: list[str] = []
         self._evaluated: dict[tuple[str, int], Any] = {}
         self._again: dict[str, None] = {}
         self._not_numbers: set[str] = set()
@@ -50,6 +52,9 @@ class Curves:
         """Returns the new points of one line of `events/`."""
         if event["kind"] == "resumed_from":
             self._rewinds[event["step"]] = None
+        if event["kind"] == "inherited":
+            changes = ", ".join(f"{path} {old} -> {new}" for path, (old, new) in event["changes"].items())
+            self._inherited.append(f"at step {event['step']} from {event['donor']}: {changes}")
         if not isinstance(event.get("values"), Mapping):
             return []
         prefix = event.get("split") or event.get("name") or event["kind"]
@@ -76,6 +81,8 @@ class Curves:
         }
         if self._rewinds:
             tags["kdr.rewound"] = ", ".join(f"to step {step}" for step in self._rewinds)
+        if self._inherited:
+            tags["kdr.inherited"] = "; ".join(self._inherited)
         if self._again:
             tags["kdr.evaluated_again"] = ", ".join(self._again)
         return tags

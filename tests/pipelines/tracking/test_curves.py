@@ -70,3 +70,10 @@ def test_evaluations_may_finish_in_any_order() -> None:
     points = [point for step in (500, 100) for point in curves.add_evaluation("test", step, record)]
     assert [point.step for point in points] == [500, 100]
     assert curves.add_evaluation("test", 300, {"status": "failed", "finished_ms": 1, "error": "no"}) == []
+
+
+def test_what_was_taken_over_from_another_trial_is_a_tag() -> None:
+    curves = Curves()
+    changes = {"optimizer.learning_rate": [0.1, 0.08]}
+    assert curves.add_event({"kind": "inherited", "step": 40, "donor": "0001", "changes": changes}) == []
+    assert curves.tags == {"kdr.inherited": "at step 40 from 0001: optimizer.learning_rate 0.1 -> 0.08"}

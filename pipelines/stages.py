@@ -1,0 +1,311 @@
+"""The stages of a pipeline: each says what it needs, does its work once, and leaves a small record.
+
+A stage that was interrupted is simply run again: sweeps go on from their run directory, evaluations from their ledger.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import evaluators
+from kauldron_core import konfig, rundir
+from kauldron_core.errors import ConfigError, RunFailed
+from pipelines import experiment as experiments
+from pipelines import planning, sources
+from pipelines.cli.run import DONE
+from pipelines.report import make_console, make_table, number
+from pipelines.sweep import start
+from pipelines.watching import watchers
+from ray_cluster import spec
+
+Record = dict[str, Any]
+"""What a stage leaves: plain data, kept in the pipeline's folder."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a stage may know.
+
+    Attributes:
+      root: The pipeline's folder; each sweep is a run in it.
+      name: Name of the stage.
+      records: What the stages before have left, by name.
+      address: Ray to join.
+      tracking: Whether to record in MLflow.
+    """
+
+    root: Path
+    name: str
+    records: Mapping[str, Record]
+    address: str | None = None
+    tracking: bool = True
+
+    def run_of(self, stage: str) -> rundir.RunDir:
+        """Returns the run directory that a stage before has made, or has chosen from."""
+        return rundir.RunDir(self.root / self.records[stage]["run"])
+
+
+class Stage(Protocol):
+    """One stage of a pipeline."""
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Names of the stages that must be done before."""
+        ...
+
+    def run(self, context: Context) -> Record:
+        """Does the work, or what is missing of it.
+
+        Raises:
+          RunFailed: If not everything could be done.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepStage:
+    """Trains and evaluates the trials of a sweep.
+
+    Attributes:
+      config: The config file.
+      cfg: Overrides by path.
+      sweep: Axis texts by path, as after `--sweep.`.
+      run_spec: Fields of the run spec, as after `--run.`; the name and the root are the pipeline's business.
+    """
+
+    config: str
+    cfg: Mapping[str, Any] = field(default_factory=dict)
+    sweep: Mapping[str, str] = field(default_factory=dict)
+    run_spec: Mapping[str, Any] = field(default_factory=dict)
+
+    needs = ()
+
+    def run(self, context: Context) -> Record:
+        """Runs the sweep."""
+        words = konfig.Command(config=self.config, cfg=_texts(self.cfg), sweep=_texts(self.sweep))
+        run_spec = _read_spec(self.run_spec, context)
+        return _run_sweep(lambda: planning.prepare(words, run_spec, command=_command(context)), run_spec, context)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelectStage:
+    """Chooses the best trials of a sweep.
+
+    Attributes:
+      of: The stage of the sweep.
+      metric: What counts.
+      mode: Which end of it is the best.
+      top: How many.
+    """
+
+    of: str
+    metric: str
+    mode: Literal["max", "min"] = "max"
+    top: int = 1
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The sweep."""
+        return (self.of,)
+
+    def run(self, context: Context) -> Record:
+        """Ranks the trials by the last value of the metric."""
+        run = context.run_of(self.of)
+        rows = [row for row in rundir.read_table(run.path / "results.parquet") if _is_number(row.get(self.metric))]
+        if not rows:
+            raise ConfigError(f"stages.{context.name}.metric: no trial of stage {self.of!r} has {self.metric!r}.")
+        ranked = sorted(rows, key=lambda row: row[self.metric], reverse=self.mode == "max")[: self.top]
+        chosen = [{"trial": row["trial"], "value": row[self.metric]} for row in ranked]
+        return {"run": run.name, "metric": self.metric, "chosen": chosen}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetrainStage:
+    """Trains chosen trials again: longer, with more seeds, from the start or from where they ended.
+
+    Attributes:
+      of: The stage that chose them.
+      cfg: Overrides by path, such as a larger `num_train_steps`.
+      seeds: With how many seeds each.
+      start_from: `config` starts anew, `checkpoint` from the newest one of the chosen trial.
+      run_spec: Fields of the run spec.
+    """
+
+    of: str
+    cfg: Mapping[str, Any] = field(default_factory=dict)
+    seeds: int = 1
+    start_from: Literal["config", "checkpoint"] = "config"
+    run_spec: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The stage that chose."""
+        return (self.of,)
+
+    def run(self, context: Context) -> Record:
+        """Runs them as a sweep of its own."""
+        source, chosen = context.run_of(self.of), [row["trial"] for row in context.records[self.of]["chosen"]]
+        run_spec = replace(_read_spec(self.run_spec, context), seeds=self.seeds)
+
+        def prepare() -> planning.Prepared:
+            experiment = sources.read_experiment(source)
+            konfig.apply_overrides(experiment.config, [f"{path}={text}" for path, text in _texts(self.cfg)])
+            points = {trial.name: trial.overrides for trial in sources.made_trials(source)}
+            axes = [konfig.listed([_without_seed(points[name], self.seeds) for name in chosen])]
+            prepared = planning.prepare_experiment(experiment, axes, run_spec, command=_command(context))
+            if self.start_from == "checkpoint":
+                for at, trial in enumerate(prepared.plan.trials):
+                    _lay_checkpoint(source.trial(chosen[at // self.seeds]), prepared, trial)
+            return prepared
+
+        return _run_sweep(prepare, run_spec, context)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateStage:
+    """Evaluates the checkpoints of a stage's trials on other data.
+
+    Attributes:
+      of: The stage of the sweep.
+      evaluators: Names of evaluators; None takes the stand-alone ones, else all.
+      cfg: Overrides by path, such as another `evals.test.ds.loader`; they need `record_as`.
+      record_as: Name of the results.
+      step: `latest`, `all` or a step.
+    """
+
+    of: str
+    evaluators: tuple[str, ...] | None = None
+    cfg: Mapping[str, Any] = field(default_factory=dict)
+    record_as: str | None = None
+    step: str | int = "latest"
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The sweep."""
+        return (self.of,)
+
+    def run(self, context: Context) -> Record:
+        """Evaluates what has no result yet, in this process."""
+        run = context.run_of(self.of)
+        records = evaluators.evaluate_run(
+            run.path,
+            step=self.step,  # type: ignore[arg-type] - it refuses other words
+            names=list(self.evaluators) if self.evaluators else None,
+            as_name=self.record_as,
+            overrides=[f"{path}={text}" for path, text in _texts(self.cfg)],
+            trust=konfig.trusted_packages(),
+        )
+        failed = [record for record in records if record["status"] != "done"]
+        if failed:
+            raise RunFailed(f"stage {context.name}: {failed[0]['trial']}: {failed[0].get('error')}")
+        rows = [{key: record[key] for key in ("trial", "evaluator", "step", "values")} for record in records]
+        return {"run": run.name, "results": rows}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportStage:
+    """Writes a table of a stage's results into `report.md` of the pipeline's folder, seeds taken together.
+
+    Attributes:
+      of: The stage of an evaluation.
+      metric: What it is sorted by, such as `metrics/accuracy`.
+      mode: Which end of it is the best.
+    """
+
+    of: str
+    metric: str
+    mode: Literal["max", "min"] = "max"
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The evaluation."""
+        return (self.of,)
+
+    def run(self, context: Context) -> Record:
+        """Writes and prints the table."""
+        run, results = context.run_of(self.of), context.records[self.of]["results"]
+        values = {row["trial"]: float(row["values"][self.metric]) for row in results if self.metric in row["values"]}
+        if not values:
+            raise ConfigError(f"stages.{context.name}.metric: stage {self.of!r} has no {self.metric!r}.")
+        groups: dict[str, list[float]] = {}
+        for row in run.sweep["trials"]:
+            shared = ", ".join(f"{path}={value}" for path, value in row["overrides"] if path != spec.SEED_PATH)
+            groups.setdefault(shared or "all", []).extend(values[name] for name in [row["name"]] if name in values)
+        table = sorted(
+            ((name, sum(found) / len(found), _std(found), len(found)) for name, found in groups.items() if found),
+            key=lambda row: row[1],
+            reverse=self.mode == "max",
+        )
+        lines = [f"| point | {self.metric} | std | n |", "|---|---|---|---|"]
+        lines += [f"| {name} | {number(mean)} | {number(std)} | {n} |" for name, mean, std, n in table]
+        rundir.write_atomic(context.root / "report.md", "\n".join(lines) + "\n")
+        console = make_console()
+        rows = [[name, number(mean), number(std), str(n)] for name, mean, std, n in table]
+        columns = [("point", "left"), (self.metric, "right"), ("std", "right"), ("n", "right")]
+        console.print(make_table(columns, rows, width=console.width))
+        return {"run": run.name, "report": "report.md", "best": {"point": table[0][0], "mean": table[0][1]}}
+
+
+def _run_sweep(prepare: Any, run_spec: spec.Sweep, context: Context) -> Record:
+    with watchers(run_spec, no_tracking=not context.tracking) as (report, recorder):
+        status = start(prepare(), report=report, recorder=recorder, address=context.address)
+    if status != DONE:
+        raise RunFailed(f"stage {context.name}: not everything is done in {context.root / context.name}")
+    return {"run": context.name}
+
+
+def _lay_checkpoint(source: rundir.TrialDir, prepared: planning.Prepared, trial: spec.PlannedTrial) -> None:
+    """Puts the newest checkpoint of a trial where a new trial begins; nothing happens where one has begun."""
+    folder = rundir.RunDir(prepared.plan.run_dir).trial(trial.name).create(trial.config_json)
+    steps = evaluators.committed_steps(source.checkpoints)
+    if not steps:
+        raise RunFailed(f"{source.path}: has no checkpoint to go on from.")
+    if evaluators.committed_steps(folder.checkpoints):
+        return
+    rundir.make_folder(folder.checkpoints)
+    copy = folder.checkpoints / f".passed-{steps[-1]}"
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(source.checkpoints / f"ckpt_{steps[-1]}", copy)
+    os.rename(copy, folder.checkpoints / f"ckpt_{steps[-1]}")
+
+
+def _without_seed(point: tuple[tuple[str, Any], ...], seeds: int) -> tuple[tuple[str, Any], ...]:
+    """Returns a point without its seed where seeds are repeated."""
+    return tuple(pair for pair in point if seeds == 1 or pair[0] != spec.SEED_PATH)
+
+
+def _read_spec(fields: Mapping[str, Any], context: Context) -> spec.Sweep:
+    words = konfig.Command(run=_texts({**fields, "name": context.name, "root": str(context.root)}))
+    return experiments.read_spec(words)
+
+
+def _texts(values: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Returns overrides as texts of the grammar; a text stands for what it would on the command line."""
+    return tuple((path, value if isinstance(value, str) else repr(_plain(value))) for path, value in values.items())
+
+
+def _plain(value: Any) -> Any:
+    """Returns a resolved value as Python writes it."""
+    if isinstance(value, Mapping):
+        return {key: _plain(part) for key, part in value.items()}
+    return value
+
+
+def _command(context: Context) -> str:
+    return f"kdr pipeline run, stage {context.name}"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and value == value
+
+
+def _std(values: Sequence[float]) -> float:
+    mean = sum(values) / len(values)
+    return (
+        (sum((value - mean) ** 2 for value in values) / (len(values) - 1)) ** 0.5 if len(values) > 1 else float("nan")
+    )
