@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import random
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from kauldron_core import kd, rundir
 from kauldron_core.train import Done, Evaluated
 from kauldron_core.train.interrupts import StopRequest, catching_signals
 from tests.kauldron_core import experiments
+from tests.kauldron_core.train.test_resume import with_everything
 
 
 def _signalling_points(number: signal.Signals, *, at_batch: int, **fields: Any) -> Any:
@@ -120,3 +122,41 @@ def test_a_killed_process_resumes_to_the_same_bits(tmp_path: pathlib.Path, kill_
         np.testing.assert_array_equal(left, right)
     steps = [event["step"] for event in rundir.read_events(tmp_path / "events") if event["kind"] == "metrics"]
     assert steps == [1, *range(7, 60, 7), 60]
+
+
+_RANDOMLY_KILLED = """
+import sys, time
+from tests.kauldron_core import experiments
+from tests.kauldron_core.train.test_resume import with_everything
+def slow(batch):
+    time.sleep(0.02)
+    return batch
+with_everything(sys.argv[1], num_train_steps=40, batch_transforms=(slow,)).train()
+"""
+
+
+@pytest.mark.soak
+@pytest.mark.process
+def test_any_number_of_kills_at_random_moments_change_no_bit(tmp_path: pathlib.Path) -> None:
+    generator = random.Random(int(os.environ.get("SEED", "0")))
+    kills = int(os.environ.get("KILLS", "20"))
+    root = pathlib.Path(__file__).parents[3]
+    whole = with_everything(tmp_path / "whole", num_train_steps=40).train()
+    for number in range(kills):
+        workdir = tmp_path / str(number)
+        status, num_killed = None, 0
+        while status != 0:
+            command = [sys.executable, "-c", _RANDOMLY_KILLED, str(workdir)]
+            child = subprocess.Popen(command, cwd=root, env={**os.environ, "PYTHONPATH": str(root)})
+            try:
+                # The start takes most of the time; after a few kills one may go through.
+                status = child.wait(generator.uniform(3, 9) if num_killed < 3 else 110)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                status, num_killed = child.wait(20), num_killed + 1
+            assert status in (0, -signal.SIGKILL)
+        state = with_everything(workdir, num_train_steps=40).train()
+        for left, right in zip(jax.tree.leaves(state), jax.tree.leaves(whole), strict=True):
+            np.testing.assert_array_equal(left, right)
+        steps = [event["step"] for event in rundir.read_events(workdir / "events") if event["kind"] == "metrics"]
+        assert steps == sorted(set(steps)) and steps[-1] == 40

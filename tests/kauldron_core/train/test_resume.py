@@ -58,6 +58,17 @@ BASE = experiments.trainer(
 )
 
 
+def with_everything(workdir: Any, *, num_train_steps: int, batch_transforms: Any = ()) -> kd.train.Trainer:
+    """Returns an experiment with dropout, batch statistics, a moving average and shuffled data."""
+    return dataclasses.replace(
+        BASE,
+        workdir=workdir,
+        trainstep=kd.train.TrainStep(),
+        num_train_steps=num_train_steps,
+        train_ds=experiments.points(shuffle=True, batch_transforms=batch_transforms),
+    )
+
+
 def _run(
     workdir: Any, *, stop_at: int | None = None, base: kd.train.Trainer = BASE, **fields: Any
 ) -> tuple[list[Any], kd.train.TrainState]:
