@@ -144,12 +144,17 @@ def in_mesh(mesh: AnyMesh) -> Iterator[None]:
         _current.reset(token)
 
 
-def current_mesh() -> AnyMesh:
-    """Returns the mesh of `in_mesh`, else that of `jax.set_mesh`, else all devices along one axis `data`."""
+def mesh_in_scope() -> AnyMesh | None:
+    """Returns the mesh of `in_mesh`, else that of `jax.set_mesh`, else None."""
     if (mesh := _current.get()) is not None:
         return mesh
     ambient = jax.sharding.get_abstract_mesh()
-    return built(MeshSpec(), tuple(jax.devices())) if ambient.empty else ambient
+    return None if ambient.empty else ambient
+
+
+def current_mesh() -> AnyMesh:
+    """Returns the mesh in scope, else all devices along one axis `data`."""
+    return mesh_in_scope() or built(MeshSpec(), tuple(jax.devices()))
 
 
 def _all(devices: Sequence[Any] | None) -> Sequence[Any]:

@@ -34,12 +34,6 @@ def device_put(tree: _T, shardings: ShardingTree) -> _T:
     return jax.tree.map(lambda leaf, s: jax.make_array_from_process_local_data(s, np.asarray(leaf)), arrays, found)
 
 
-def global_spec(batch: Any) -> Any:
-    """Returns the shapes of the global batch of which `batch` is the part of this process."""
-    leaves, structure = jax.tree.flatten(batch)
-    return jax.tree.unflatten(structure, global_shapes(leaves))
-
-
 def global_shapes(arrays: Sequence[Any], *, axis: int = 0) -> tuple[jax.ShapeDtypeStruct, ...]:
     """Returns the shapes of the global arrays of which `arrays` are the parts of this process.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 import jax
@@ -11,7 +11,7 @@ from jax.sharding import Sharding
 
 from kauldron_core import kontext
 from kauldron_core.errors import ConfigError, unknown_name
-from kauldron_core.sharding.mesh import AnyMesh, current_mesh, in_mesh
+from kauldron_core.sharding.mesh import AnyMesh, current_mesh, in_mesh, mesh_in_scope
 from kauldron_core.sharding.partition import as_dims
 from kauldron_core.sharding.rules import REPLICATED, ShardingRule, Split
 
@@ -89,11 +89,17 @@ def with_sharding_constraint(tree: _T, shardings: ShardingTree) -> _T:
       shardings: See `ShardingTree`; None leaves arrays as they are.
     """
     leaves, structure = jax.tree.flatten(tree)
-    if not leaves:
+    if not leaves or _is_alone(leaves):
         return tree
     found = resolved(shardings, tree, current_mesh())
     flat = jax.tree.leaves(found, is_leaf=lambda leaf: leaf is None)
     return jax.tree.unflatten(structure, [_constrained(a, s) for a, s in zip(leaves, flat, strict=True)])
+
+
+def _is_alone(leaves: Sequence[Any]) -> bool:
+    """Returns whether arrays have nowhere else to be: one device, on which the axes of a model may not exist at all."""
+    is_spec = isinstance(leaves[0], jax.ShapeDtypeStruct)
+    return not is_spec and mesh_in_scope() is None and jax.device_count() == 1
 
 
 def _constrained(array: Any, sharding: Sharding | None) -> Any:

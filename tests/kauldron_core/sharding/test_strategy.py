@@ -163,6 +163,16 @@ def test_constraints_work_on_shapes_and_arrays():
     np.testing.assert_array_equal(same, np.arange(4.0))
 
 
+@pytest.mark.skipif(jax.device_count() > 1, reason="about one device")
+def test_on_one_device_a_model_may_name_axes_that_do_not_exist():
+    def split(x):
+        return kd.sharding.with_sharding_constraint(x, (None, "model"))
+
+    np.testing.assert_array_equal(jax.jit(split)(np.eye(3)), np.eye(3))
+    with kd.sharding.in_mesh(kd.sharding.MeshSpec().build()), pytest.raises(ConfigError, match="mesh axis 'model'"):
+        split(jnp.eye(3))
+
+
 def test_arrays_and_numbers_are_put():
     put = kd.sharding.device_put({"x": np.ones((4, 2)), "step": 3}, {"x": kd.sharding.FIRST_DIM})
     assert {type(leaf) for leaf in jax.tree.leaves(put)} == {type(jnp.ones(1))}
