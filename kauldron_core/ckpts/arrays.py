@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Coroutine, Mapping
+from typing import Any, TypeVar
 
 import jax
 from etils import epath
 
 from kauldron_core.ckpts import layout
 from kauldron_core.ckpts.mismatch import path_text
+
+_T = TypeVar("_T")
 
 
 def read_all(path: epath.Path, template: Any) -> Any:
@@ -72,14 +74,22 @@ def _handler() -> Any:
             # Set up as Orbax sets up its own.
             vars(self).update(vars(handlers.get_type_handler(jax.Array)))
 
+        async def metadata(self, infos: Any) -> Any:
+            return await _to_the_end(super().metadata(infos))
+
         async def deserialize(self, infos: Any, args: Any = None) -> Any:
-            before = asyncio.all_tasks()
-            try:
-                return await super().deserialize(infos, args)
-            except Exception:
-                if started := asyncio.all_tasks() - before:
-                    await asyncio.wait(started)
-                raise
+            return await _to_the_end(super().deserialize(infos, args))
 
     registry = handlers.create_type_handler_registry((jax.Array, PatientArrays()))
     return ocp.PyTreeCheckpointHandler(type_handler_registry=registry)
+
+
+async def _to_the_end(work: Coroutine[Any, Any, _T]) -> _T:
+    """Returns what `work` returns; when it fails, once the tasks that it started are through."""
+    before = asyncio.all_tasks()
+    try:
+        return await work
+    except Exception:
+        if started := asyncio.all_tasks() - before:
+            await asyncio.wait(started)
+        raise

@@ -19,7 +19,7 @@ from kauldron_core import rundir
 from kauldron_core.ckpts import layout, mismatch, reader, retention
 from kauldron_core.ckpts.background import BackgroundSaver, SaveFailed
 from kauldron_core.ckpts.ownership import OwnedFolder
-from kauldron_core.ckpts.scores import METRICS, Measured, Scores
+from kauldron_core.ckpts.scores import METRICS, TRAINING, Measured, Scores
 from kauldron_core.errors import ConfigError, listing, unknown_name
 
 _T = TypeVar("_T")
@@ -72,6 +72,21 @@ class Checkpointer:
         if self.keep_best is not None and (self.max_to_keep is None or self.best_metric is None):
             raise ConfigError("keep_best: needs best_metric, and max_to_keep (1 keeps the latest beside the best).")
 
+    def check_evaluators(self, names: Iterable[str]) -> None:
+        """Looks whether one of these evaluators, or training, can make `best_metric`.
+
+        Raises:
+          ConfigError: If none of them has its name.
+        """
+        if self._scores_of is not None and self._scores_of not in (*names, TRAINING):
+            raise ConfigError(
+                unknown_name("evaluator", self._scores_of, [*names, TRAINING], at="checkpointer.best_metric")
+            )
+
+    @property
+    def _scores_of(self) -> str | None:
+        return None if self.best_metric is None else self.best_metric.partition("/")[0]
+
     @property
     def directory(self) -> epath.Path:
         """The folder that holds the checkpoints."""
@@ -114,7 +129,7 @@ class Checkpointer:
           ConfigError: If `best_metric` is one of this evaluator's, and it does not make it.
         """
         self._measured.add(step, name, values)
-        if self._scores is not None and self._scores.evaluator == name:
+        if self._scores is not None and self._scores_of == name:
             self._scores.check(values)
 
     def save(self, state: Any, data_state: Any = None, *, step: int) -> None:

@@ -12,6 +12,7 @@ from etils import epath
 STATE, DATA, METADATA = "state", "data", "metadata"
 PARTS = (STATE, DATA, METADATA)
 
+_SHORTAGES = ("resource_exhausted", "out of memory", "cannot allocate memory", "too many open files")
 _NAME = re.compile(r"ckpt_(0|[1-9]\d*)")
 # Orbax writes it before it renames a finished checkpoint from its temporary name to the final one.
 _COMMIT_FILE = "_CHECKPOINT_METADATA"
@@ -78,6 +79,17 @@ def read_metadata(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Returns what a checkpoint says of itself; empty if it says nothing that can be read."""
     try:
         found = json.loads((epath.Path(path) / METADATA / METADATA).read_text())
-    except (OSError, ValueError):
+    except (OSError, ValueError) as error:
+        if is_shortage(error):
+            raise
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def is_shortage(error: Exception) -> bool:
+    """Returns whether an error tells of what this process lacks, memory or open files, and not of the checkpoint.
+
+    To take it for damage would be to train again from an older checkpoint.
+    """
+    text = str(error).lower()
+    return isinstance(error, MemoryError) or any(sign in text for sign in _SHORTAGES)

@@ -78,6 +78,9 @@ def load(
         try:
             found = _load_one(directory, template, candidate, only)
         except DamagedCheckpoint as error:
+            if not layout.is_committed(layout.step_path(directory, candidate)):
+                # The trainer has saved a newer one and removed this one meanwhile.
+                return load(directory, template, only=only)
             _logger.warning("%s", error)
             damaged.append(candidate)
             if len(damaged) == len(steps):
@@ -127,6 +130,8 @@ def read_data_state(path: epath.Path) -> Any:
     try:
         return json.loads((path / layout.DATA / layout.METADATA).read_text())["iterator"]
     except (OSError, ValueError, TypeError, KeyError) as error:
+        if layout.is_shortage(error):
+            raise
         raise DamagedCheckpoint(f"{path}: damaged, its data state can't be read: {cause_of(error)}") from error
 
 
@@ -181,6 +186,9 @@ def _calling_it_damaged(path: epath.Path) -> Iterator[None]:
     except Exception as error:
         if "permission denied" in str(error).lower():
             raise ConfigError(_not_permitted(path, error)) from error
+        if layout.is_shortage(error):
+            error.add_note(f"while reading {path}")
+            raise
         raise DamagedCheckpoint(f"{path}: damaged, it can't be read: {cause_of(error)}") from error
 
 

@@ -122,35 +122,6 @@ def _remove_part(path: pathlib.Path) -> None:
     shutil.rmtree(path / "data")
 
 
-def _empty_arrays(path: pathlib.Path) -> None:
-    for file in (path / "state").rglob("d/*"):
-        file.write_bytes(b"")
-
-
-def _spoil_metadata(path: pathlib.Path) -> None:
-    (path / "metadata" / "metadata").write_text("{")
-
-
-@pytest.mark.parametrize("damage", [_remove_part, _empty_arrays, _spoil_metadata])
-def test_c04_a_damaged_newest_checkpoint_is_reported_and_passed_over(
-    tmp_path: pathlib.Path, damage: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    checkpointer = _checkpointer(tmp_path)
-    _save(checkpointer, 3, 8)
-    damage(tmp_path / "checkpoints" / "ckpt_8")
-    found = checkpointer.load(_state())
-    assert (found.step, found.damaged_steps) == (3, (8,))
-    assert "ckpt_8: damaged" in caplog.text
-    with pytest.raises(ckpts.DamagedCheckpoint, match="ckpt_8: damaged"):
-        checkpointer.load(_state(), step=8)
-
-    checkpointer.set_aside(8)
-    assert checkpointer.all_steps == [3]
-    assert len(list((tmp_path / "checkpoints").glob("ckpt_8.damaged-*"))) == 1
-    _save(checkpointer, 8)
-    assert checkpointer.load(_state()).step == 8
-
-
 def test_a_run_with_damaged_checkpoints_only_never_starts_over(tmp_path: pathlib.Path) -> None:
     checkpointer = _checkpointer(tmp_path)
     _save(checkpointer, 3)
@@ -166,21 +137,6 @@ def test_c06_a_failed_last_save_is_an_error_that_names_the_step(tmp_path: pathli
         with pytest.raises(ckpts.SaveFailed, match="ckpt_7: the checkpoint could not be saved"):
             checkpointer.wait()
     assert checkpointer.all_steps == []
-
-
-def test_c08_a_failed_save_is_raised_at_the_next_one_and_spoils_nothing(tmp_path: pathlib.Path) -> None:
-    checkpointer = _checkpointer(tmp_path, max_to_keep=1)
-    checkpointer.save(_noise(), step=3)
-    checkpointer.wait()
-    with _small_files_only(100_000):
-        checkpointer.save(_noise(), step=7)
-        with pytest.raises(ckpts.SaveFailed, match="ckpt_7"):
-            checkpointer.save(_noise(), step=9)
-    for step in (11, 12):
-        checkpointer.save(_noise(), step=step)
-        checkpointer.wait()
-        checkpointer.finished()
-    assert checkpointer.all_steps == [12]
 
 
 @pytest.mark.parametrize("step", [0, 5, 10])

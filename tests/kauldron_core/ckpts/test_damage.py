@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -210,6 +211,73 @@ def test_a_checkpoint_that_may_not_be_read_is_not_passed_over_in_silence(place: 
         with pytest.raises(ConfigError, match="ckpt_8: may not be read by this user; change its permissions"):
             checkpointer.load(states.train_state())
         assert ckpts.load(workdir / "checkpoints", states.train_state(), step=3).step == 3
+
+
+FEW_FILES = """
+import contextlib, os, resource, sys
+import jax.numpy as jnp
+from kauldron_core import ckpts
+
+checkpointer = ckpts.Checkpointer(workdir=sys.argv[1])
+state = {"w": jnp.ones(3)}
+for step in (3, 8):
+    checkpointer.save(state, step=step)
+checkpointer.close()
+checkpointer.load(state)
+limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+for files_left in range(12):
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, limit[1]))
+    taken = []
+    with contextlib.suppress(OSError):
+        while True:
+            taken.append(os.dup(0))
+    for _ in range(files_left):
+        os.close(taken.pop())
+    try:
+        found = checkpointer.load(state).step
+    except Exception as error:
+        found = type(error).__name__
+    for descriptor in taken:
+        os.close(descriptor)
+    print(found)
+"""
+
+
+@pytest.mark.process
+def test_what_this_process_lacks_is_no_damage(tmp_path: pathlib.Path) -> None:
+    """Whoever can't open enough files must not train again from an older checkpoint."""
+    ended = subprocess.run(
+        [sys.executable, "-c", FEW_FILES, str(tmp_path)], capture_output=True, text=True, timeout=100, check=False
+    )
+    found = ended.stdout.split()
+    assert len(found) == 12, ended.stderr
+    assert set(found) <= {"8", "OSError", "ValueError", "XlaRuntimeError", "JaxRuntimeError"}, found
+    assert found[0] != "8"
+    assert found[-1] == "8", ended.stderr
+
+
+def test_a_checkpoint_that_is_removed_while_it_is_read_is_looked_for_again(
+    workdir: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A reader has listed step 8; while it compares shapes the trainer removes that one."""
+    folder = workdir / "checkpoints"
+
+    class Slow:
+        """The shape of an array; whoever asks for it gives the trainer time."""
+
+        dtype = np.dtype(np.int32)
+
+        @property
+        def shape(self) -> tuple[int, ...]:
+            if (folder / "ckpt_8").exists():
+                (folder / "ckpt_8").rename(folder / "ckpt_8.removed-x")
+            return ()
+
+    template: Any = states.train_state().replace(step=Slow())
+    found = ckpts.load(folder, template)
+    assert (found.step, found.damaged_steps) == (3, ())
+    assert int(found.state.step) == 0
+    assert "damaged" not in caplog.text
 
 
 def test_a_folder_that_may_not_be_written_fails_the_save_by_name() -> None:

@@ -74,11 +74,13 @@ def test_a_failed_read_is_told_in_one_line(tmp_path: pathlib.Path) -> None:
         "    file.write_bytes(b'')\n"
         "for _ in range(3):\n"
         "    print(checkpointer.load(state).step)\n"
+        "print(len(ckpts.verify(checkpointer.directory / 'ckpt_2')) > 0)\n"
+        "print(checkpointer.load(state, only=['a0', 'a1']).step)\n"
     )
     ended = subprocess.run(
         [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, timeout=100, check=False
     )
-    assert ended.stdout.split() == ["1", "1", "1"], ended.stderr
-    assert ended.stderr.count("ckpt_2: damaged") == 3
+    assert ended.stdout.split() == ["1", "1", "1", "True", "1"], ended.stderr
+    assert ended.stderr.count("ckpt_2: damaged") == 4
     assert "Event loop is closed" not in ended.stderr
     assert "Traceback" not in ended.stderr

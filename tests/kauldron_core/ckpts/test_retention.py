@@ -102,6 +102,14 @@ def test_x04_a_metric_that_a_whole_evaluation_lacks_is_an_error(tmp_path: pathli
         checkpointer.observe(10, "test", {"losses/total": 0.1, "metrics/accuracy": 0.5})
 
 
+def test_a_metric_of_no_evaluator_is_refused_before_training() -> None:
+    checkpointer = ckpts.Checkpointer(best_metric="tset/losses/total")
+    with pytest.raises(ConfigError, match=r"best_metric: unknown evaluator 'tset'\. Did you mean 'test'"):
+        checkpointer.check_evaluators(["test", "val"])
+    for metric in ("train/losses/total", "val/losses/total", None):
+        ckpts.Checkpointer(best_metric=metric).check_evaluators(["test", "val"])
+
+
 def test_x04_a_training_metric_may_be_logged_less_often_than_others(tmp_path: pathlib.Path) -> None:
     checkpointer = _saver(tmp_path, best_metric="train/losses/total", mode="min")
     checkpointer.observe(1, "train", {"perf/steps_per_s": 3.0})
