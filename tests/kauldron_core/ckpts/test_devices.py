@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 
 import pytest
+
+from kauldron_core import ckpts
 
 HERE = pathlib.Path(__file__).parent
 pytestmark = pytest.mark.process
@@ -44,3 +47,24 @@ def test_eight_devices_save_and_1_2_and_4_read_and_back(tmp_path: pathlib.Path) 
                 _do(fewer, "read 8")
                 _do(fewer, "save")
             _do(eight, f"read {count}")
+
+
+def test_two_hosts_save_together_and_one_of_them_removes(tmp_path: pathlib.Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    env = {**os.environ, "PYTHONPATH": str(HERE.parents[2])}
+    command = [sys.executable, str(HERE / "on_hosts.py"), str(tmp_path), str(port)]
+    hosts = [
+        subprocess.Popen([*command, str(process)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+        for process in range(2)
+    ]
+    try:
+        for host in hosts:
+            out, err = host.communicate(timeout=100)
+            assert out.splitlines()[-1:] == ["ok"], err[-3000:]
+    finally:
+        for host in hosts:
+            host.kill()
+            host.wait()
+    assert ckpts.verify(tmp_path / "checkpoints" / "ckpt_2") == []
