@@ -16,8 +16,8 @@ from pipelines import planning, sources
 from pipelines.cli.commands import OverrideCommand, sorted_words, typed_command
 from pipelines.cli.run import DONE, FAILED, run
 from pipelines.dry_run import print_plan
+from pipelines.operations import find_run
 from pipelines.report import LiveReport, count, make_console, print_results
-from pipelines.runs import find_run
 from pipelines.tracking import RecorderProcess
 from pipelines.watching import watchers
 from ray_cluster.spec import Sweep

@@ -82,6 +82,19 @@ def test_the_sweep_runs_as_a_job(
     assert {run.info.status for run in recorded.values()} == {"FINISHED"}
 
 
+def test_submit_looks_at_the_nodes_first_and_has_the_exit_status_of_the_program(
+    head: Head, checkout: Path, tmp_path: Path, python: Callable[..., Any]
+) -> None:
+    words = ("-m", "pipelines.submit", f"--address={head.address}", f"--working-dir={checkout}")
+    sweep = ("sweep", *SWEEP[2:], f"--run.root={tmp_path}", "--dry-run")
+    done = python(*words, *sweep, **head.environment)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.index("free GB") < done.stdout.index("0001-hidden=16")
+    done = python(*words, "eval", "/nowhere/at/all", **head.environment)
+    assert done.returncode == 2
+    assert "exit status 2" in done.stderr
+
+
 def test_no_process_of_the_head_is_left() -> None:
     with ray_head() as short_lived:
         assert len(_processes_of(short_lived)) > 2

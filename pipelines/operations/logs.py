@@ -12,7 +12,7 @@ import click
 from kauldron_core import rundir
 from kauldron_core.errors import ConfigError
 from pipelines.cli.run import DONE, run
-from pipelines.runs.finding import find_run, find_trial, is_driven
+from pipelines.operations.finding import find_run, find_trial, is_driven
 
 EPILOG = """\b
 Examples:

@@ -13,8 +13,8 @@ import click
 from kauldron_core import rundir
 from kauldron_core.errors import ConfigError, RunFailed
 from pipelines.cli.run import DONE, run
+from pipelines.operations.finding import find_run, find_trial, is_driven
 from pipelines.report import count
-from pipelines.runs.finding import find_run, find_trial, is_driven
 from ray_cluster import control
 
 EPILOG = """\b

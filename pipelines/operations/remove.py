@@ -12,9 +12,9 @@ import click
 from kauldron_core import rundir
 from kauldron_core.errors import ConfigError
 from pipelines.cli.run import DONE, run
+from pipelines.operations.finding import find_run, is_driven
 from pipelines.report import count
 from pipelines.report.tables import size
-from pipelines.runs.finding import find_run, is_driven
 
 EPILOG = """\b
 Examples:

@@ -12,10 +12,10 @@ import click
 
 from kauldron_core import rundir
 from pipelines.cli.run import DONE, run
+from pipelines.operations.finding import driver_of, find_run, is_driven
 from pipelines.report import LiveReport, Ranking, make_console, make_table, trial_columns, trial_row
 from pipelines.report.progress import duration, remaining_s
 from pipelines.report.state import SweepState, TrialState
-from pipelines.runs.finding import driver_of, find_run, is_driven
 
 EPILOG = """\b
 Examples:

@@ -13,10 +13,10 @@ from kauldron_core import konfig, rundir
 from kauldron_core.errors import ConfigError, unknown_name
 from kauldron_core.konfig.places import find_place
 from pipelines.cli.run import DONE, run
+from pipelines.operations.finding import find_run
+from pipelines.operations.status import ranking_of
 from pipelines.report import Ranking, make_console, make_table, number, trial_columns, trial_row
 from pipelines.report.state import SweepState, TrialState
-from pipelines.runs.finding import find_run
-from pipelines.runs.status import ranking_of
 
 EPILOG = """\b
 Examples:

@@ -13,8 +13,8 @@ import click
 from kauldron_core import rundir
 from kauldron_core.errors import ConfigError
 from pipelines.cli.run import DONE, run
+from pipelines.operations.finding import ROOT, is_driven, list_runs
 from pipelines.report import make_console, make_table
-from pipelines.runs.finding import ROOT, is_driven, list_runs
 
 EPILOG = """\b
 Examples:
