@@ -10,7 +10,7 @@ from typing import Any
 
 from kauldron_core import ckpts, konfig, rundir
 from kauldron_core.errors import ConfigError, listing, unknown_name
-from pipelines.runs import find_run, find_trial
+from pipelines.operations import find_run, find_trial
 
 _WORDS = ("latest", "best")
 
