@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import threading
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import jax
@@ -15,6 +15,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from kauldron_core.errors import ConfigError
+from kauldron_core.evals.collector import Collector
 from kauldron_core.evals.per_example import PerExample, without_texts
 from kauldron_core.evals.program import EvalForward, EvalProgram, Parts, num_rows_of, split_by_mask
 from kauldron_core.evals.results import Collected, EvalResult
@@ -150,13 +151,17 @@ class Evaluator:
         """
         if self.init_transform is not None:
             state = self.init_transform.transform(state)
-        collector = _Collector(self.per_example)
+        collector = Collector(self.per_example)
         with contextlib.closing(self._batches(state, shard_index, shard_count)) as batches:
-            for places, batch in batches:
+            for number, batch in batches:
                 if stop is not None and stop.is_set():
                     raise EvaluationStopped(self.name)
                 placed, num_examples = self._placed(batch)
-                collector.add(*self._evaluate_batch(state, placed), num_examples, batch, places)
+                outputs = self._evaluate_batch(state, placed, collector)
+                collector.count(num_examples)
+                if self.per_example is not None:
+                    rows = np.arange(num_rows_of(placed))
+                    collector.keep(outputs, batch, (number * len(rows) + rows) * shard_count + shard_index)
         return collector.finish(at=f"evals.{self.name}.ds")
 
     def result(self, collected: Collected[AuxiliariesState], *, step: int, seconds: float) -> EvalResult:
@@ -171,17 +176,19 @@ class Evaluator:
             examples=collected.examples,
         )
 
-    def _evaluate_batch(self, state: TrainState, batch: Any) -> tuple[AuxiliariesState, dict[str, Any]]:
+    def _evaluate_batch(self, state: TrainState, batch: Any, collector: Collector) -> dict[str, Any]:
+        """Gives the states of a batch to the collector, and returns what is kept of each row."""
         whole, unpadded = self._programs_for(state, batch)
         states, outputs = whole(state, batch)
         mask = padding_mask_of(batch)
         if not whole.unmasked or mask is None or np.all(mask):
-            return states, outputs
+            collector.add(states)
+            return outputs
         # What takes no mask has counted the padding: it runs again, on the examples alone, if there are any.
-        states = states.without(losses=whole.unmasked.losses, metrics=whole.unmasked.metrics)
+        collector.add(states, without=whole.unmasked)
         if np.any(mask):
-            states = states.merge(unpadded(state, _select(batch, np.asarray(mask)))[0])
-        return states, outputs
+            collector.add(unpadded(state, _select(batch, np.asarray(mask)))[0])
+        return outputs
 
     def _placed(self, batch: Any) -> tuple[Any, int]:
         """Returns the batch on the devices, without what can't be there, and the number of examples in it."""
@@ -242,14 +249,10 @@ class Evaluator:
     def _walk(self) -> Walk:
         return self.walk or (EvalEpoch() if self.num_batches is None else FirstBatches(self.num_batches))
 
-    def _batches(self, state: TrainState, shard_index: int, shard_count: int) -> Generator[tuple[np.ndarray, Any]]:
-        """Yields batches and where their examples stand in the data."""
+    def _batches(self, state: TrainState, shard_index: int, shard_count: int) -> Any:
+        """Yields batches with their numbers."""
         ds = shard_of(self._data(), shard_index, shard_count)
-        batches = self._walk.batches(ds, run=self.run, step=int(state.step))
-        with contextlib.closing(batches):  # pyright: ignore[reportArgumentType]
-            for number, batch in batches:
-                rows = np.arange(num_rows_of(without_texts(batch)))
-                yield (number * len(rows) + rows) * shard_count + shard_index, batch
+        return self._walk.batches(ds, run=self.run, step=int(state.step))
 
     def _data(self) -> Any:
         ds = self._require("ds")
@@ -266,36 +269,6 @@ class Evaluator:
                 f"has it (`{where}`)."
             )
         return value
-
-
-class _Collector:
-    """Merges what batches gave, each one batch late: the device works on one while the host merges the one before."""
-
-    def __init__(self, per_example: PerExample | None):
-        self._per_example = per_example
-        self._total, self._num_examples = AuxiliariesState(), 0
-        self._examples: list[dict[str, Any]] | None = None if per_example is None else []
-        self._pending: tuple[Any, ...] | None = None
-
-    def add(
-        self, states: AuxiliariesState, outputs: dict[str, Any], num_examples: int, batch: Any, places: np.ndarray
-    ) -> None:
-        self._num_examples += num_examples
-        pending, self._pending = self._pending, (states, outputs, batch, places)
-        if pending is not None:
-            self._merge(*pending)
-
-    def finish(self, *, at: str) -> Collected[AuxiliariesState]:
-        if self._pending is None:
-            raise ConfigError(f"{at}: there is no data to evaluate on.")
-        self._merge(*self._pending)
-        return Collected(self._total, self._num_examples, self._examples)
-
-    def _merge(self, states: AuxiliariesState, outputs: dict[str, Any], batch: Any, places: np.ndarray) -> None:
-        self._total = self._total.merge(states.to_host())
-        if self._per_example is not None and self._examples is not None:
-            rows = self._per_example.rows(jax.device_get(outputs), batch, places=places, mask=padding_mask_of(batch))
-            self._examples.extend(rows)
 
 
 def shard_of(ds: Any, shard_index: int, shard_count: int) -> Any:

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from kauldron_core import losses as losses_lib
 from kauldron_core import metrics as metrics_lib
+from kauldron_core.evals.packing import Packed, pack
 from kauldron_core.evals.per_example import PerExample
 from kauldron_core.forward import AuxiliariesState, Context, ForwardPass, TrainState, collect_metrics, padding_mask_of
 
@@ -84,7 +85,7 @@ class EvalProgram:
     unmasked: Parts
     per_example: PerExample | None = None
 
-    def __call__(self, state: TrainState, batch: Any) -> tuple[AuxiliariesState, dict[str, Any]]:
+    def __call__(self, state: TrainState, batch: Any) -> tuple[Packed, dict[str, Any]]:
         """Returns the states over the examples of `batch`, and what is kept of each row.
 
         Starts the computation and does not wait for it.
@@ -92,18 +93,18 @@ class EvalProgram:
         return self._compiled(state.params, state.collections, state.step, batch)
 
     @functools.cached_property
-    def _compiled(self) -> Callable[..., tuple[AuxiliariesState, dict[str, Any]]]:
+    def _compiled(self) -> Callable[..., tuple[Packed, dict[str, Any]]]:
         return jax.jit(self._trace)
 
-    def _trace(self, params: Any, collections: Any, step: Any, batch: Any) -> tuple[AuxiliariesState, dict[str, Any]]:
+    def _trace(self, params: Any, collections: Any, step: Any, batch: Any) -> tuple[Packed, dict[str, Any]]:
         context = Context(step=step, batch=batch, params=params, collections=collections)
         context = self.forward(context)
         masked = self.masked.collect(context, padding_mask_of(batch))
         states = masked.merge(self.unmasked.collect(context, None))
         if self.per_example is None:
-            return states, {}
+            return pack(states), {}
         losses = {**self.masked.losses, **self.unmasked.losses}
-        return states, self.per_example.outputs(losses, context, num_rows_of(batch))
+        return pack(states), self.per_example.outputs(losses, context, num_rows_of(batch))
 
 
 def num_rows_of(batch: Any) -> int:

@@ -66,7 +66,7 @@ def state() -> kd.train.TrainState:
     return jax.device_get(experiments.trainer().train())
 
 
-@pytest.mark.parametrize("batch_size", [7, 16, 35, 69, 70, 128])
+@pytest.mark.parametrize("batch_size", [1, 7, 16, 35, 69, 70, 128])
 def test_e06_accuracy_is_that_of_numpy_whatever_the_batch_size(state: kd.train.TrainState, batch_size: int) -> None:
     result = _evaluator(ds=experiments.points(batch_size=batch_size)).evaluate(state)
     right, loss = _by_hand(state)
@@ -98,7 +98,7 @@ def test_num_batches_uses_the_first_batches_only(state: kd.train.TrainState) -> 
     assert _evaluator(num_batches=2).evaluate(state).num_examples == 32
 
 
-@pytest.mark.parametrize("batch_size", [16, 35, 70, 100])
+@pytest.mark.parametrize("batch_size", [1, 16, 35, 70, 100])
 def test_a_metric_without_mask_sees_each_example_once(state: kd.train.TrainState, batch_size: int) -> None:
     metrics = {**experiments.metrics(), "sum": LabelSum(labels="batch.label")}
     result = _evaluator(metrics=metrics, ds=experiments.points(batch_size=batch_size)).evaluate(state)
