@@ -176,7 +176,7 @@ def _filled(shape: tuple[int, ...], count: int, *, at: str, what: str) -> tuple[
         return tuple(count // known if size == -1 else size for size in shape)
     if known != count:
         asks = f"a multiple of {known}" if -1 in shape else str(known)
-        raise ConfigError(f"{at}: {shape} needs {asks} {what.split()[0]}, there are {count} {what}.")
+        raise ConfigError(f"{at}: {shape} needs {asks} {what.split()[0]}, not the {count} {what} there are.")
     return shape
 
 

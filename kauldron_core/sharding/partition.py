@@ -40,15 +40,24 @@ def leaves_of(tree: Any) -> tuple[list[Leaf], Any]:
     """Returns the arrays of `tree`, and its structure; both without the boxes that hold Flax metadata."""
     flat, _ = jax.tree_util.tree_flatten_with_path(tree, is_leaf=is_box)
     leaves = [
-        Leaf(dotted(path), meta.unbox(leaf), tuple(getattr(leaf, "names", ())) if is_box(leaf) else None)
+        Leaf(dotted(path), unboxed(leaf), tuple(getattr(leaf, "names", ())) if is_box(leaf) else None)
         for path, leaf in flat
     ]
-    return leaves, jax.tree.structure(meta.unbox(tree))
+    return leaves, jax.tree.structure(unboxed(tree))
 
 
 def is_box(leaf: Any) -> bool:
     """Returns whether `leaf` is a variable with Flax metadata (`nn.with_partitioning` and the like)."""
     return isinstance(leaf, meta.AxisMetadata)
+
+
+def unboxed(tree: Any) -> Any:
+    """Returns `tree` without Flax metadata. Unlike `flax.linen.unbox` it leaves arrays where they are, shapes too."""
+
+    def plain(box: meta.AxisMetadata[Any]) -> Any:
+        return box.unbox(apply_constraint=False) if isinstance(box, meta.Partitioned) else box.unbox()
+
+    return meta.map_axis_meta(plain, tree)
 
 
 def dotted(path: Sequence[Any]) -> str:

@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 import jax
-from flax.core import meta
 from jax.sharding import Sharding
 
 from kauldron_core import kontext
 from kauldron_core.errors import ConfigError, unknown_name
 from kauldron_core.sharding.mesh import AnyMesh, current_mesh, in_mesh, mesh_in_scope
-from kauldron_core.sharding.partition import as_dims
+from kauldron_core.sharding.partition import as_dims, unboxed
 from kauldron_core.sharding.rules import REPLICATED, ShardingRule, Split
 
 ShardingTree: TypeAlias = Any
@@ -42,7 +41,7 @@ def resolved(shardings: ShardingTree, tree: Any, mesh: AnyMesh, *, at: str = "sh
       ConfigError: If a rule does not fit.
     """
     if shardings is None or isinstance(shardings, Sharding):
-        return jax.tree.map(lambda _: shardings, meta.unbox(tree))
+        return jax.tree.map(lambda _: shardings, unboxed(tree))
     if isinstance(shardings, ShardingRule):
         return shardings.shardings(tree, mesh, at=at)
     if (parts := _parts(shardings, tree, at=at)) is not None:
@@ -54,7 +53,7 @@ def resolved(shardings: ShardingTree, tree: Any, mesh: AnyMesh, *, at: str = "sh
     if (dims := as_dims(shardings)) is not None:
         return Split(dims).shardings(tree, mesh, at=at)
     if callable(shardings):
-        plain = meta.unbox(tree)
+        plain = unboxed(tree)
         with in_mesh(mesh):
             found = shardings(plain)
         return resolved(found, plain, mesh, at=at)

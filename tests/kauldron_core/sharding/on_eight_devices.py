@@ -222,6 +222,6 @@ def test_explicit_axes_are_part_of_the_types():
 
 
 def test_neighbours_in_a_hybrid_mesh_need_processes_or_slices():
-    with pytest.raises(ConfigError, match=r"dcn_shape: \(2,\) needs 2 processes, there are 1 processes"):
+    with pytest.raises(ConfigError, match=r"dcn_shape: \(2,\) needs 2 processes, not the 1 processes there are"):
         mesh("data", shape=(4,), dcn_shape=(2,)).build()
     assert mesh("data", shape=(8,), dcn_shape=(-1,)).build().shape == {"data": 8}

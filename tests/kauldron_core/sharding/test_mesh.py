@@ -66,18 +66,18 @@ def test_processes_stand_for_slices_where_there_are_none():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"ici_shape": (6,)}, "sharding.mesh.ici_shape: (6,) needs 6 devices, there are 8 devices."),
+        ({"ici_shape": (6,)}, "sharding.mesh.ici_shape: (6,) needs 6 devices, not the 8 devices there are."),
         (
             {"axes": ("data", "model"), "ici_shape": (-1, 3)},
-            "sharding.mesh.ici_shape: (-1, 3) needs a multiple of 3 devices, there are 8 devices.",
+            "sharding.mesh.ici_shape: (-1, 3) needs a multiple of 3 devices, not the 8 devices there are.",
         ),
         (
             {"axes": ("data", "model"), "ici_shape": (4, 2), "dcn_shape": (2, 1)},
-            "sharding.mesh.ici_shape: (4, 2) needs 8 devices, there are 4 devices in each of 2 slices.",
+            "sharding.mesh.ici_shape: (4, 2) needs 8 devices, not the 4 devices in each of 2 slices there are.",
         ),
         (
             {"axes": ("data", "model"), "ici_shape": (2, 2), "dcn_shape": (3, 1)},
-            "sharding.mesh.dcn_shape: (3, 1) needs 3 slices, there are 2 slices.",
+            "sharding.mesh.dcn_shape: (3, 1) needs 3 slices, not the 2 slices there are.",
         ),
     ],
 )

@@ -149,6 +149,8 @@ def test_metadata_of_variables_is_read_before_it_is_taken_off():
     assert tuple(shardings.params["up"]["kernel"].spec) == ("data", "model")
     assert tuple(shardings.opt_state[0].nu["up"]["kernel"].spec) == ("data", "model")
     assert tuple(shardings.collections["stats"]["mean"].spec) == ("model",)
+    with strategy.set_global_mesh():
+        assert strategy.state_shardings(spec, variables=variables) == shardings
     with pytest.raises(ConfigError, match=r"sharding.params: no dimension of a parameter is named 'embed'"):
         strategy.state_shardings(spec)
 
@@ -183,7 +185,7 @@ def test_a_mesh_for_more_devices_is_refused_or_made_to_fit():
     strategy = kd.sharding.ShardingStrategy(
         mesh=kd.sharding.MeshSpec(axes=("data", "model"), ici_shape=(50, 20)), params=RULES
     )
-    with pytest.raises(ConfigError, match=r"ici_shape: \(50, 20\) needs 1000 devices, there are \d+ devices"):
+    with pytest.raises(ConfigError, match=r"ici_shape: \(50, 20\) needs 1000 devices, not the \d+ devices there are"):
         strategy.state_shardings(state_spec())
     assert strategy.fitting().device_mesh.axis_names == ("data", "model")
     assert strategy.fitting().is_trivial == (jax.device_count() == 1)
