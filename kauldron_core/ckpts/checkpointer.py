@@ -246,6 +246,11 @@ class Checkpointer:
         """Returns `best_metric` by checkpoint, as far as it is known; nothing where no metric is set."""
         return {} if self._scores is None else self._scores.of(self.all_steps)
 
+    @property
+    def best_step(self) -> int | None:
+        """The checkpoint that is best by `best_metric`; None while none has a finite value, or no metric is set."""
+        return next(iter(retention.best_steps(self.scores(), mode=self.mode)), None)
+
     def remove(self, steps: Iterable[int]) -> None:
         """Removes checkpoints, whatever the settings keep.
 

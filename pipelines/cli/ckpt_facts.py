@@ -23,7 +23,7 @@ class Entry:
       step: Its step.
       num_bytes: Size of its files.
       saved_at: When it was saved, in seconds since 1970; None if it doesn't say.
-      metrics: What was measured on it, inside training and outside.
+      metrics: What was measured on it, inside training and outside; the one that tells the best comes first.
       kept: Why it is kept; empty if it goes with the next save.
     """
 
@@ -77,7 +77,8 @@ def checkpointer_of(trial: rundir.TrialDir) -> ckpts.Checkpointer:
 
 def entries(trial: rundir.TrialDir) -> list[Entry]:
     """Returns the checkpoints of a trial, oldest first."""
-    kept = checkpointer_of(trial).reasons_to_keep()
+    checkpointer = checkpointer_of(trial)
+    kept = checkpointer.reasons_to_keep()
     outside = rundir.read_eval_results(trial)
     found: list[Entry] = []
     for step, reasons in kept.items():
@@ -87,6 +88,8 @@ def entries(trial: rundir.TrialDir) -> list[Entry]:
         for (name, at), record in outside.items():
             if at == step and record.get("status") == "done":
                 metrics |= {f"{name}/{key}": value for key, value in record["values"].items()}
+        first = {name: value for name, value in metrics.items() if name == checkpointer.best_metric}
+        metrics = first | metrics
         found.append(Entry(step, num_bytes(Path(path)), metadata.get("saved_at"), metrics, reasons))
     return found
 
@@ -145,9 +148,11 @@ def sums(rows: Sequence[tuple[str, str, int]]) -> dict[str, int]:
 
 
 def _best(trial: rundir.TrialDir) -> int:
-    from kauldron_core.train import load  # The one place that knows what a sweep calls best; brings JAX's libraries.
-
     checkpointer = checkpointer_of(trial)
     if checkpointer.best_metric is None:
+        from kauldron_core.train import load  # Knows what the sweep calls best; brings all of training with it.
+
         return load.best_step(trial)
-    return load.best_step(trial, metric=checkpointer.best_metric, mode=checkpointer.mode)
+    if checkpointer.best_step is None:
+        raise ConfigError(f"{trial.checkpoints}: no checkpoint has a finite {checkpointer.best_metric!r}.")
+    return checkpointer.best_step

@@ -78,6 +78,9 @@ def test_best_newest_and_every_nth_stay(tmp_path: pathlib.Path) -> None:
         100: ["latest"],
     }
     assert _saver(tmp_path, best_metric=LOSS, mode="min").scores()[50] == 0.2
+    assert _saver(tmp_path, best_metric=LOSS, mode="min").best_step == 20
+    assert _saver(tmp_path, best_metric=LOSS, mode="max").best_step == 80
+    assert _saver(tmp_path).best_step is None
 
 
 def test_x04_a_resumed_run_waits_for_the_first_evaluation(tmp_path: pathlib.Path) -> None:

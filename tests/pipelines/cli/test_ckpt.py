@@ -62,7 +62,7 @@ def test_ls_says_what_is_there_and_why_it_is_kept(run: rundir.RunDir, capsys: Ca
     assert "5 checkpoints" in out
     lines = [line for line in out.splitlines() if line.strip().startswith(("100", "200", "300"))]
     assert [line.split()[-1] for line in lines] == ["best", "-", "latest", "best", "latest"]
-    assert "train/losses/total 0.0100, test/losses/total 10.0000" in lines[0]
+    assert "test/losses/total 10.0000, train/losses/total 0.0100" in lines[0]
 
 
 def test_ls_as_json(run: rundir.RunDir, capsys: Captured) -> None:
