@@ -28,7 +28,7 @@ def test_shares_without_an_example_count_none(size: int, shard_count: int) -> No
 
 
 @pytest.mark.process
-def test_an_evaluation_is_that_of_numpy_on_up_to_eight_devices() -> None:
+def test_e16_an_evaluation_is_that_of_numpy_on_up_to_eight_devices() -> None:
     environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=8", "PYTHONPATH": str(ROOT)}
     child = subprocess.run(
         [sys.executable, "-m", "tests.kauldron_core.evals.exactness"],
