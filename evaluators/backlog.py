@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import logging
 import os
+import pathlib
 import time
 from collections.abc import Iterable
 
@@ -14,8 +15,8 @@ from kauldron_core import rundir
 _logger = logging.getLogger(__name__)
 
 _TTL_S = 60.0
-_BEAT_S = 10.0
-"""Time between two heartbeats, and between two tries to get a watch that somebody else holds."""
+_CHECK_S = 10.0
+"""Time between two looks at whether a watch is still held, or can be had."""
 
 
 class RunWatch:
@@ -28,18 +29,20 @@ class RunWatch:
         """Claims what nobody else holds."""
         self._run_dir = run_dir
         self._leases: dict[str, rundir.Lease | None] = dict.fromkeys(names)
-        self._beaten_at = -_BEAT_S
-        self.beat()
+        self._checked_at = -_CHECK_S
+        self.check()
 
-    def beat(self) -> None:
-        """Gives a sign of life, if it is time for one."""
-        if time.monotonic() - self._beaten_at < _BEAT_S:
+    def check(self) -> None:
+        """Claims what was lost, or has become free, if it is time for a look."""
+        if time.monotonic() - self._checked_at < _CHECK_S:
             return
-        self._beaten_at = time.monotonic()
+        self._checked_at = time.monotonic()
         for name, lease in self._leases.items():
             if lease is None or not lease.heartbeat():
+                if lease is not None:
+                    lease.release()
                 path = rundir.run_watch_path(self._run_dir, name)
-                self._leases[name] = rundir.Lease.acquire(path, _TTL_S, note=f"evaluating for {name}")
+                self._leases[name] = _claim(path, name)
 
     def holds(self, name: str) -> bool:
         """Returns whether the claim on evaluator `name` stands."""
@@ -56,7 +59,7 @@ class RunWatch:
 class Backlog:
     """What is due on a trial, for whoever sees to its stand-alone evaluators (the driver of a sweep, a follower).
 
-    It holds one lease for each evaluator, with a heartbeat as it looks, and tells beside it what is due. The trainer
+    It holds one lease for each evaluator, with a heartbeat, and tells beside it what is due at each look. The trainer
     keeps those checkpoints. Where checkpoints are removed at all, only the newest `max_pending` wait; an older one is
     recorded as skipped, unless somebody evaluates it just now.
     """
@@ -72,7 +75,7 @@ class Backlog:
         self._trial = rundir.TrialDir(trial_dir)
         self._watches: dict[str, rundir.Lease] = {}
         self._told: dict[str, rundir.Pending] = {}
-        self._beaten_at = -_BEAT_S
+        self._checked_at = -_CHECK_S
 
     def look(self, *, finished: bool) -> list[tuple[str, int]]:
         """Returns the (evaluator name, step) pairs that are due, oldest first, and tells the trainer of them.
@@ -82,8 +85,8 @@ class Backlog:
         """
         if finished:
             return ledger.due(self._trial, finished=True)
-        if time.monotonic() - self._beaten_at >= _BEAT_S:
-            self._beaten_at = time.monotonic()
+        if time.monotonic() - self._checked_at >= _CHECK_S:
+            self._checked_at = time.monotonic()
             self._hold_watches()
         # In this order: a checkpoint that lands in between is newer than `seen`, and thereby kept.
         seen = max(watcher.committed_steps(self._trial.checkpoints), default=-1)
@@ -99,15 +102,13 @@ class Backlog:
     def _hold_watches(self) -> None:
         for name in trial.standalone_strategies(self._trial):
             watch = self._watches.get(name)
-            if rundir.is_watched_by_run(self._trial, name):
-                if watch is not None:
-                    self._watches.pop(name).release()
-            elif watch is None or not watch.heartbeat():
+            is_watched_by_run = rundir.is_watched_by_run(self._trial, name)
+            if watch is not None and (is_watched_by_run or not watch.heartbeat()):
+                self._watches.pop(name).release()
+                watch = None
+            if watch is None and not is_watched_by_run:
                 self._told.pop(name, None)
-                self._watches.pop(name, None)
-                watch = rundir.Lease.acquire(
-                    rundir.watch_path(self._trial, name), _TTL_S, note=f"evaluating for {name}"
-                )
+                watch = _claim(rundir.watch_path(self._trial, name), name)
                 # None: somebody else sees to this evaluator, and tells what is due.
                 if watch is not None:
                     self._watches[name] = watch
@@ -154,3 +155,9 @@ class Backlog:
             if self._told.get(name) != pending:
                 rundir.write_pending(self._trial, name, pending)
                 self._told[name] = pending
+
+
+def _claim(path: pathlib.Path, name: str) -> rundir.Lease | None:
+    """Claims a watch, with a heartbeat of its own: the next look may come after a long evaluation."""
+    lease = rundir.Lease.acquire(path, _TTL_S, note=f"evaluating for {name}")
+    return None if lease is None else lease.keep_alive()

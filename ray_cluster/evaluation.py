@@ -150,7 +150,7 @@ class Evaluation:
         scanned_at = -_SCAN_S
         while not self._is_closing.wait(_TICK_S):
             if self._watch is not None:
-                self._watch.beat()
+                self._watch.check()
             for actor in list(self._actors):
                 self._collect(actor)
             is_last_look = self._is_training_over.is_set()
