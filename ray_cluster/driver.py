@@ -200,6 +200,7 @@ class _Sweeping:
             process=self._process(resources, token),
             variables=environment.worker_variables(self.plan, resources),
             resources=resources,
+            hosts=sweep.hosts,
             max_failures=sweep.max_failures,
             hang_timeout_s=sweep.hang_timeout_s,
             report_on="saved" if is_population else "record" if is_adaptive else "time",

@@ -14,6 +14,9 @@ from kauldron_core import rundir
 from kauldron_core.errors import ConfigError, RunFailed
 from ray_cluster import jax_process, trial_logs
 
+_AGREE_EVERY = 4
+"""Steps between two agreements of a group's processes on whether to stop; each costs a broadcast."""
+
 Record = dict[str, Any]
 """An event of a trial as plain data: `kind` is `logged`, `evaluated`, `saved`, `done` or `raised`."""
 
@@ -33,8 +36,15 @@ class HostWorker:
             print(records)
     """
 
-    def __init__(self, settings: jax_process.ProcessSettings):
+    def __init__(self, settings: jax_process.ProcessSettings, seat: jax_process.Seat | None = None):
+        """Prepares it.
+
+        Args:
+          settings: What the driver says.
+          seat: Its place, where several processes train a trial together.
+        """
         self._settings = settings
+        self._seat = seat
         self._thread: threading.Thread | None = None
         self._stop = threading.Event()
         self._changed = threading.Condition()
@@ -42,10 +52,24 @@ class HostWorker:
         self._is_ended = True
         self._num_polls = self._last_taken = 0
 
-    def warm(self) -> Record:
-        """Imports JAX and the trainer, checks the platform and the run directory, and returns what this process is."""
+    def address(self) -> tuple[str, str]:
+        """Returns an address where this process could listen for others, and the name of its node."""
+        return jax_process.free_address(), os.uname().nodename
+
+    def warm(self, *addresses: tuple[str, str]) -> Record:
+        """Imports JAX and the trainer, checks the platform and the run directory, and returns what this process is.
+
+        Args:
+          *addresses: `address()` of all processes of the group, if it is one of several.
+        """
         started_at = time.monotonic()
-        facts = jax_process.prepare_process(self._settings)
+        seat = self._seat
+        facts = jax_process.prepare_process(
+            self._settings,
+            None
+            if seat is None
+            else lambda: jax_process.join_group(seat, addresses[0][0], [node for _, node in addresses]),
+        )
         import kauldron_core.train  # noqa: F401  (so that the first trial does not wait for it)
 
         # What is there by now stays for good; the collections between trials need not look at it.
@@ -98,7 +122,7 @@ class HostWorker:
     def _run(self, trial_dir: str | os.PathLike[str], stop: threading.Event) -> None:
         trial = rundir.TrialDir(trial_dir)
         began_at = time.time()
-        with trial_logs.redirected_output(trial.logs):
+        with trial_logs.redirected_output(trial.logs, rank=self._seat.rank if self._seat is not None else 0):
             ending = self._train(trial, stop)
         ending.update(began_ms=int(1000 * began_at), ended_ms=int(1000 * time.time()))
         # The arrays of this trial must be gone before the next one makes its own.
@@ -115,7 +139,7 @@ class HostWorker:
         try:
             trainer = load_trial(trial.path)
             is_loaded = True
-            for record in _records_of(trainer, stop):
+            for record in _records_of(trainer, stop if self._seat is None else AgreedStop(stop)):
                 if record["kind"] in ENDINGS:
                     ending = record
                 else:
@@ -150,6 +174,29 @@ class HostWorker:
             )
         if not self._lease.is_held():
             raise _Replaced
+
+
+class AgreedStop(threading.Event):
+    """A wish to stop that all processes of a group see at the same step: the first one's, asked for now and then.
+
+    Args:
+      own: What this process is told.
+    """
+
+    def __init__(self, own: threading.Event):
+        super().__init__()
+        self._own = own
+        self._num_looks = 0
+
+    def is_set(self) -> bool:
+        """Returns whether to stop. Every process must ask equally often."""
+        self._num_looks += 1
+        if not super().is_set() and self._num_looks % _AGREE_EVERY == 0:
+            from jax.experimental import multihost_utils
+
+            if multihost_utils.broadcast_one_to_all(self._own.is_set()):
+                self.set()
+        return super().is_set()
 
 
 class _Replaced(Exception):

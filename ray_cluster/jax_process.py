@@ -6,11 +6,28 @@ import hashlib
 import os
 import pathlib
 import platform as machine
+import socket
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from kauldron_core import konfig, rundir
 from kauldron_core.errors import RunFailed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seat:
+    """The place of a process among those that train one trial together.
+
+    Attributes:
+      rank: Number of the process; 0 writes what is written once.
+      num_processes: How many there are.
+      timeout_s: How long they wait for each other at the start.
+    """
+
+    rank: int
+    num_processes: int
+    timeout_s: int = 120
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,8 +51,61 @@ class ProcessSettings:
     niceness: int = 0
 
 
-def prepare_process(settings: ProcessSettings) -> dict[str, Any]:
+def free_address() -> str:
+    """Returns `host:port` of this machine, as the others of a group reach it."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # sends nothing: it only tells which address would be used
+            host = probe.getsockname()[0]
+        except OSError:
+            host = "127.0.0.1"
+    with socket.socket() as listener:
+        listener.bind((host, 0))
+        return f"{host}:{listener.getsockname()[1]}"
+
+
+def join_group(seat: Seat, address: str, nodes: Sequence[str]) -> None:
+    """Makes this process one of a `jax.distributed` job; must come before JAX has devices.
+
+    Args:
+      seat: Its place.
+      address: Where the first process listens.
+      nodes: Host names of all of them.
+
+    Raises:
+      RunFailed: If they don't find each other in time, or could not.
+    """
+    if address.startswith("127.") and len(set(nodes)) > 1:
+        raise RunFailed(
+            f"node {nodes[0]}: its own address is {address}, where the other hosts of the trial can't reach it."
+            " Let its name resolve to an address of its network."
+        )
+    import jax
+
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    try:
+        jax.distributed.initialize(
+            address,
+            num_processes=seat.num_processes,
+            process_id=seat.rank,
+            # Otherwise it listens on all interfaces.
+            coordinator_bind_address=address,
+            cluster_detection_method="deactivate",
+            initialization_timeout=seat.timeout_s,
+        )
+    except RuntimeError as error:
+        raise RunFailed(
+            f"node {os.uname().nodename}: process {seat.rank} of {seat.num_processes} did not find the others at"
+            f" {address} within {seat.timeout_s} s: {str(error).splitlines()[0]}"
+        ) from error
+
+
+def prepare_process(settings: ProcessSettings, join: Callable[[], None] | None = None) -> dict[str, Any]:
     """Imports JAX, makes this process ready for trials of the run and returns what it is.
+
+    Args:
+      settings: What the driver says.
+      join: Called before JAX has devices.
 
     Raises:
       RunFailed: If this node does not see the run directory, or JAX runs on another platform than the one asked for.
@@ -47,6 +117,8 @@ def prepare_process(settings: ProcessSettings) -> dict[str, Any]:
     import jax  # Two seconds, and only after the variables of this process stand.
 
     _use_compilation_cache(jax, settings)
+    if join is not None:
+        join()
     found = _default_platform(jax, settings.platform)
     if found != settings.platform:
         raise RunFailed(

@@ -43,6 +43,17 @@ def refuse_impossible(plan: Plan, nodes: Sequence[Resources]) -> None:
         if not any(_fits(dict(key), node) for node in nodes):
             there = "; ".join(sorted({f"a node with {_text(_shown(node, dict(key)))}" for node in nodes}))
             raise ConfigError(f"{place}: asked for {_text(dict(key))} on one node. Available: {there or 'no node'}.")
+    _refuse_too_many_hosts(plan, nodes)
+
+
+def _refuse_too_many_hosts(plan: Plan, nodes: Sequence[Resources]) -> None:
+    hosts, trial = plan.sweep.hosts, _first_resources(plan)
+    left = [dict(node) for node in nodes]
+    fit = 0
+    while fit < hosts and _reserve(trial, 1, left):
+        fit += 1
+    if fit < hosts:
+        raise ConfigError(f"run.hosts: asked for {hosts} times {_text(trial)}. Room for: {fit}, on {len(nodes)} nodes.")
 
 
 def count_concurrent(plan: Plan, nodes: Sequence[Resources]) -> int:
@@ -53,7 +64,7 @@ def count_concurrent(plan: Plan, nodes: Sequence[Resources]) -> int:
     trial, number = _first_resources(plan), 0
     in_all = plan.sweep.num_samples if plan.sweep.search is not None else len(plan.trials)
     most = min(plan.sweep.max_concurrent or in_all, in_all)
-    while number < most and _reserve(trial, 1, left):
+    while number < most and _reserve(trial, plan.sweep.hosts, left):
         number += 1
     return number
 

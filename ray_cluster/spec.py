@@ -46,6 +46,8 @@ class Sweep:
       name: Name of the run directory under `root`; None makes `<config>-<date-time>`.
       root: Folder of all runs.
       resources: What one trial owns, in Ray's names: `{'CPU': 1}`, `{'GPU': 0.5}`.
+      hosts: How many processes train one trial together, as one `jax.distributed` job; each owns `resources`, on any
+        node. If one dies all of them start again from the last checkpoint.
       max_concurrent: Most trials at a time; None means as many as the cluster carries.
       max_failures: How often a trial is resumed after a kill, a lost node or a hang. An exception is retried once; the
         same exception text twice ends the trial.
@@ -67,6 +69,7 @@ class Sweep:
     name: str | None = None
     root: str = "runs"
     resources: Resources = field(default_factory=lambda: {"CPU": 1})
+    hosts: int = 1
     max_concurrent: int | None = None
     max_failures: int = 2
     metric: str | None = None
@@ -84,7 +87,7 @@ class Sweep:
         check_resources(self.resources, at="run.resources")
         if self.mode not in ("max", "min"):
             raise ConfigError(f"run.mode: {self.mode!r} is neither 'max' nor 'min'.")
-        for name, least in (("max_failures", 0), ("num_samples", 1), ("max_concurrent", 1), ("seeds", 1)):
+        for name, least in (("max_failures", 0), ("num_samples", 1), ("max_concurrent", 1), ("seeds", 1), ("hosts", 1)):
             value = getattr(self, name)
             if value is not None and value < least:
                 raise ConfigError(f"run.{name}: {value} is too small; the least is {least}.")

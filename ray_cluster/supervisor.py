@@ -1,4 +1,4 @@
-"""The Tune trainable of a sweep: a supervisor without JAX that runs trials in a child process.
+"""The Tune trainable of a sweep: a supervisor without JAX that runs trials in a child process, or in a group of them.
 
 The child owns the trial's resources and has its own environment from the start. It stays warm between trials, is
 killed when it has raised or hangs, and is made anew when it dies; the trial then goes on from its last checkpoint.
@@ -6,25 +6,22 @@ killed when it has raised or hangs, and is made anew when it dies; the trial the
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-import ray
 from ray import tune
 from ray.exceptions import RayActorError, RayTaskError
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 import evaluators
 from kauldron_core import rundir
 from ray_cluster import control, passing
-from ray_cluster.host_worker import ENDINGS, HostWorker, Record, describe
+from ray_cluster.host_worker import Record, describe
 from ray_cluster.jax_process import ProcessSettings
-from ray_cluster.placement import actor_options
 from ray_cluster.retries import RetryPolicy
 from ray_cluster.spaces import Point, SearchSpace
+from ray_cluster.worker_group import WorkerGroup
 
 _POINTER = "pointer.json"
 _REPORT_EVERY_S = 1.0
@@ -39,6 +36,7 @@ class SupervisorSettings:
       process: Settings of the child processes.
       variables: Their environment.
       resources: What a child owns.
+      hosts: How many children train a trial together.
       max_failures: See `Sweep`.
       hang_timeout_s: See `Sweep`.
       report_on: When a running trial is reported: every second (`time`), or, for searches and schedulers, with each
@@ -50,6 +48,7 @@ class SupervisorSettings:
     process: ProcessSettings
     variables: dict[str, str] = field(repr=False)
     resources: dict[str, float]
+    hosts: int = 1
     max_failures: int = 2
     hang_timeout_s: float | None = None
     report_on: Literal["time", "record", "saved"] = "time"
@@ -67,8 +66,9 @@ class Supervisor(tune.Trainable):
 
     @classmethod
     def default_resource_request(cls, config: dict[str, Any]) -> tune.PlacementGroupFactory:
-        """Returns what a trial needs: nothing worth reserving for the supervisor, and one bundle for its child."""
-        return tune.PlacementGroupFactory([{}, dict(config["trial"]["resources"])])
+        """Returns what a trial needs: nothing worth reserving for the supervisor, and a bundle for each child."""
+        told = config["trial"]
+        return tune.PlacementGroupFactory([{}, *([dict(told["resources"])] * told["hosts"])])
 
     def setup(  # pyright: ignore[reportIncompatibleMethodOverride]  (`tune.with_parameters` gives the settings)
         self, config: dict[str, Any], *, settings: Mapping[str, SupervisorSettings]
@@ -147,34 +147,23 @@ class Supervisor(tune.Trainable):
         self._ending: dict[str, Any] = {}
         self._has_news = False
         self._is_started = self._is_stopping = False
-        self._polling: Any = None
         self._last_error: str | None = None
         self._setup_error: str | None = None
         if self._child is None:
             self._make_child()
 
     def _make_child(self) -> None:
-        group = ray.util.get_current_placement_group()
-        # The supervisor's own empty bundle is not part of the group, so the children have the first ones.
-        strategy = group and PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=0)
-        self._child = (
-            ray.remote(HostWorker)
-            .options(
-                **actor_options(self._settings.resources),
-                runtime_env={"env_vars": self._settings.variables},
-                scheduling_strategy=strategy or "DEFAULT",
-            )
-            .remote(self._settings.process)
+        settings = self._settings
+        self._child = WorkerGroup(
+            settings.process, resources=settings.resources, variables=settings.variables, num_hosts=settings.hosts
         )
-        self._warming = self._child.warm.remote()
-        self._polling = None
 
     def _watch(self) -> None:
         """Waits a moment for the child and takes in what it says."""
         try:
             self._follow_child()
         except RayActorError as error:
-            self._child = None
+            self._end_child()
             text = f"the worker process died: {_first_line(error)}"
             self._after_failure(text, again=self._policy.after_death())
         except RayTaskError as error:
@@ -195,15 +184,9 @@ class Supervisor(tune.Trainable):
 
     def _poll_child(self) -> None:
         """Takes in what the child says, and ends one that says nothing any more."""
-        if self._polling is None:
-            self._polling = self._child.poll.remote(0.5, at_once=self._settings.report_on != "time")
-        # A process that hangs altogether does not even answer.
-        ready, _ = ray.wait([self._polling], timeout=2.0)
-        if ready:
-            self._polling = None
-            for record in ray.get(ready[0]):
-                self._heard_at = time.monotonic()
-                self._take_in(record)
+        for record in self._child.poll(at_once=self._settings.report_on != "time"):
+            self._heard_at = time.monotonic()
+            self._take_in(record)
         limit_s = self._settings.hang_timeout_s
         if limit_s is not None and not self._ending and time.monotonic() - self._heard_at > limit_s:
             self._end_child()
@@ -211,11 +194,11 @@ class Supervisor(tune.Trainable):
             self._after_failure(text, again=self._policy.after_death())
 
     def _start_when_warm(self) -> None:
-        ready, _ = ray.wait([self._warming], timeout=0.5)
-        if ready:
-            self._worker = ray.get(ready[0])
+        worker = self._child.warmed(wait_s=0.5)
+        if worker is not None:
+            self._worker = worker
             is_decided_about = self._settings.report_on != "time"
-            ray.get(self._child.start.remote(str(self._trial.path), in_lockstep=is_decided_about))
+            self._child.start(str(self._trial.path), in_lockstep=is_decided_about)
             self._heard_at = time.monotonic()
             self._is_started = True
             self._has_news = not is_decided_about
@@ -229,7 +212,7 @@ class Supervisor(tune.Trainable):
         if not self._is_started:
             self._ending = {"done": True, "status": if_not_begun, "reason": self._reason()}
         elif not self._is_stopping:
-            self._child.stop.remote()
+            self._child.stop()
             self._is_stopping = True
 
     def _take_in(self, record: Record) -> None:
@@ -279,24 +262,13 @@ class Supervisor(tune.Trainable):
         """Lets the trial that is running save itself; a scheduler takes it away without asking."""
         if not self._is_started or self._ending or self._child is None:
             return
-        with contextlib.suppress(RayActorError):
-            self._child.stop.remote()
-            if self._polling is not None and any(_is_last(record) for record in ray.get(self._polling)):
-                return
-            deadline = time.monotonic() + _SAVE_TIMEOUT_S
-            while not self._ending and time.monotonic() < deadline:
-                if any(_is_last(record) for record in ray.get(self._child.poll.remote(5.0))):
-                    return
-        self._end_child()
+        if not self._child.save_and_end(timeout_s=_SAVE_TIMEOUT_S):
+            self._end_child()
 
     def _end_child(self) -> None:
         if self._child is not None:
-            ray.kill(self._child)
+            self._child.kill()
             self._child = None
-
-
-def _is_last(record: Record) -> bool:
-    return record["kind"] in ENDINGS
 
 
 def _first_line(error: Exception) -> str:

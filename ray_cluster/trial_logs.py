@@ -10,14 +10,16 @@ from collections.abc import Iterator
 
 
 @contextlib.contextmanager
-def redirected_output(folder: str | os.PathLike[str]) -> Iterator[None]:
+def redirected_output(folder: str | os.PathLike[str], *, rank: int = 0) -> Iterator[None]:
     """Appends standard output and error of the whole process to `stdout.log` and `stderr.log` in `folder`.
 
-    At the level of the system, so that what C++ and child processes print goes there too.
+    A process with another rank than 0 has files of its own, `stdout-1.log`. At the level of the system, so that what
+    C++ and child processes print goes there too.
     """
     target = pathlib.Path(folder)
     target.mkdir(parents=True, exist_ok=True)
-    with _redirected(1, target / "stdout.log"), _redirected(2, target / "stderr.log"):
+    suffix = f"-{rank}" if rank else ""
+    with _redirected(1, target / f"stdout{suffix}.log"), _redirected(2, target / f"stderr{suffix}.log"):
         yield
 
 

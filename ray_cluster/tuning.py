@@ -33,7 +33,7 @@ def describe(name: str, kind: str, settings: Mapping[str, SupervisorSettings]) -
       kind: The entry of `settings` that fits its resources.
       settings: Settings of the supervisors.
     """
-    return {"name": name, "kind": kind, "resources": settings[kind].resources}
+    return {"name": name, "kind": kind, "resources": settings[kind].resources, "hosts": settings[kind].hosts}
 
 
 def run_trials(
