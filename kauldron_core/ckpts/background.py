@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ import jax
 from etils import epath
 
 from kauldron_core.ckpts import checksums, layout
+from kauldron_core.ckpts.storage_errors import cause_of
 from kauldron_core.errors import RunFailed
 
 
@@ -30,6 +32,7 @@ class BackgroundSaver:
         # Filled by Orbax's thread, emptied by ours.
         self._written: collections.deque[epath.Path] = collections.deque()
         options = ocp.AsyncOptions(post_finalization_callback=self._on_written)
+        logging.getLogger("absl").addFilter(_is_news)
         self._checkpointer = ocp.AsyncCheckpointer(ocp.CompositeCheckpointHandler(), async_options=options)
 
     def start(self, path: epath.Path, *, state: Any, data_state: Any, metadata: dict[str, Any]) -> None:
@@ -82,5 +85,9 @@ class BackgroundSaver:
             yield
         except Exception as error:
             # Orbax passes on whatever its storage layer met.
-            cause = (str(error) or type(error).__name__).splitlines()[0]
-            raise SaveFailed(f"{self._running}: the checkpoint could not be saved: {cause[:300]}") from error
+            raise SaveFailed(f"{self._running}: the checkpoint could not be saved: {cause_of(error)}") from error
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Returns False for the tracebacks that each thread of a failed save logs; the caller gets the error itself."""
+    return not (record.exc_info and "orbax" in record.pathname and record.funcName in ("run", "_thread_func"))

@@ -20,6 +20,7 @@ from kauldron_core.ckpts import layout, mismatch, reader, retention
 from kauldron_core.ckpts.background import BackgroundSaver, SaveFailed
 from kauldron_core.ckpts.ownership import OwnedFolder
 from kauldron_core.ckpts.scores import METRICS, TRAINING, Measured, Scores
+from kauldron_core.ckpts.storage_errors import cause_of
 from kauldron_core.errors import ConfigError, listing, unknown_name
 
 _T = TypeVar("_T")
@@ -282,7 +283,7 @@ class Checkpointer:
             yield
         except OSError as error:
             path = layout.step_path(self.directory, step)
-            raise SaveFailed(f"{path}: the checkpoint could not be saved: {reader.cause_of(error)}") from error
+            raise SaveFailed(f"{path}: the checkpoint could not be saved: {cause_of(error)}") from error
 
     def _is_clock_due(self) -> bool:
         if self.save_interval_s is None:

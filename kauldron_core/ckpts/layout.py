@@ -9,10 +9,11 @@ from typing import Any
 
 from etils import epath
 
+from kauldron_core.ckpts.storage_errors import is_shortage
+
 STATE, DATA, METADATA = "state", "data", "metadata"
 PARTS = (STATE, DATA, METADATA)
 
-_SHORTAGES = ("resource_exhausted", "out of memory", "cannot allocate memory", "too many open files")
 _NAME = re.compile(r"ckpt_(0|[1-9]\d*)")
 # Orbax writes it before it renames a finished checkpoint from its temporary name to the final one.
 _COMMIT_FILE = "_CHECKPOINT_METADATA"
@@ -84,12 +85,3 @@ def read_metadata(path: str | os.PathLike[str]) -> dict[str, Any]:
             raise
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def is_shortage(error: Exception) -> bool:
-    """Returns whether an error tells of what this process lacks, memory or open files, and not of the checkpoint.
-
-    To take it for damage would be to train again from an older checkpoint.
-    """
-    text = str(error).lower()
-    return isinstance(error, MemoryError) or any(sign in text for sign in _SHORTAGES)

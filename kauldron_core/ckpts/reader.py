@@ -14,6 +14,7 @@ import jax
 from etils import epath
 
 from kauldron_core.ckpts import arrays, layout, mismatch
+from kauldron_core.ckpts.storage_errors import cause_of, is_shortage
 from kauldron_core.errors import ConfigError, listing, unknown_name
 
 _logger = logging.getLogger(__name__)
@@ -130,7 +131,7 @@ def read_data_state(path: epath.Path) -> Any:
     try:
         return json.loads((path / layout.DATA / layout.METADATA).read_text())["iterator"]
     except (OSError, ValueError, TypeError, KeyError) as error:
-        if layout.is_shortage(error):
+        if is_shortage(error):
             raise
         raise DamagedCheckpoint(f"{path}: damaged, its data state can't be read: {cause_of(error)}") from error
 
@@ -143,11 +144,6 @@ def read_arrays(path: epath.Path, wanted: Mapping[str, Any]) -> dict[str, jax.Ar
     """
     with _calling_it_damaged(path):
         return arrays.read_some(path, wanted)
-
-
-def cause_of(error: BaseException) -> str:
-    """Returns the first line of an error from the storage, cut to a readable length."""
-    return ((str(error) or type(error).__name__).splitlines()[0])[:200]
 
 
 def _load_one(directory: str | os.PathLike[str], template: Any, step: int, only: Collection[str] | None) -> Checkpoint:
@@ -186,7 +182,7 @@ def _calling_it_damaged(path: epath.Path) -> Iterator[None]:
     except Exception as error:
         if "permission denied" in str(error).lower():
             raise ConfigError(_not_permitted(path, error)) from error
-        if layout.is_shortage(error):
+        if is_shortage(error):
             error.add_note(f"while reading {path}")
             raise
         raise DamagedCheckpoint(f"{path}: damaged, it can't be read: {cause_of(error)}") from error

@@ -289,7 +289,9 @@ def test_a_folder_that_may_not_be_written_fails_the_save_by_name() -> None:
         assert checkpointer.all_steps == [3]
 
 
-def test_c08_a_full_disk_fails_the_next_save_and_the_earlier_ones_stand(tmp_path: pathlib.Path) -> None:
+def test_c08_a_full_disk_fails_the_next_save_and_the_earlier_ones_stand(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
     noise = {"noise": jnp.asarray(np.random.default_rng(0).random(200_000, np.float32))}
     checkpointer = ckpts.Checkpointer(workdir=tmp_path, max_to_keep=2)
     for step in (1, 2):
@@ -299,10 +301,11 @@ def test_c08_a_full_disk_fails_the_next_save_and_the_earlier_ones_stand(tmp_path
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
     try:
         checkpointer.save(noise, step=3)
-        with pytest.raises(ckpts.SaveFailed, match="ckpt_3: the checkpoint could not be saved"):
+        with pytest.raises(ckpts.SaveFailed, match=r"ckpt_3: the checkpoint could not be saved: .*File too large"):
             checkpointer.save(noise, step=4)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not [record for record in caplog.records if record.exc_info], "it is told once, by the error"
     assert checkpointer.all_steps == [1, 2]
     assert checkpointer.load(noise).step == 2
     for step in (5, 6):
