@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
 import jax
@@ -34,18 +34,22 @@ class Blueprint:
     numbers: Mapping[str, Number]
 
     @classmethod
-    def of(cls, cfg: Any, fields: Iterable[str], *, numbers_in: Sequence[str]) -> Self:
+    def of(
+        cls, cfg: Any, fields: Iterable[str], *, numbers_in: Sequence[str], others: Collection[str] = ()
+    ) -> Self:
         """Returns the blueprint of some fields of an experiment.
 
         Args:
           cfg: The config of the whole experiment.
           fields: The fields that the function reads; those that the config does not have are left out.
           numbers_in: The fields whose floats may become arguments. Seeds always may.
+          others: Paths of further numbers that may.
         """
         part = konfig.ConfigDict({field: cfg[field] for field in fields if field in cfg})
         part = part.copy_and_resolve_references()
         leaves = konfig.flatten(part).items()
-        return cls(part, {path: value for path, value in leaves if _may_vary(path, value, numbers_in)})
+        chosen = {path: value for path, value in leaves if path in others or _may_vary(path, value, numbers_in)}
+        return cls(part, chosen)
 
     def build(self, numbers: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
         """Returns the objects that the fields describe, by field.

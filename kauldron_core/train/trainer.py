@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import os
 import threading
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from typing import Any, get_args
 
 import jax
@@ -34,7 +34,7 @@ from kauldron_core.train.trainstep import TrainStep
 from kauldron_core.train.trial_config import resolve_trial
 from kauldron_core.train.writer import EventsWriter, NoWriter, Writer
 
-_STEP_FIELDS = (
+STEP_FIELDS = (
     "checkify_error_categories",
     "microbatches",
     "model",
@@ -144,8 +144,7 @@ class Trainer:
 
     def __post_konfig_resolve__(self, cfg: Any) -> None:
         object.__setattr__(self, "raw_cfg", cfg)
-        blueprint = Blueprint.of(cfg, _STEP_FIELDS, numbers_in=("optimizer", "schedules", "train_losses"))
-        self.trainstep.built_from(Source(blueprint, _program_of))
+        self.trainstep.built_from(step_source(cfg))
         for name, evaluator in self.evals.items():
             if isinstance(evaluator, Evaluator) and not evaluator.run.is_standalone:
                 evaluator.share_programs(eval_programs.of(cfg, name))
@@ -236,6 +235,17 @@ class Trainer:
         return continuous.continuous_eval(self, names, **kwargs)
 
 
+def step_source(cfg: Any, *, others: Collection[str] = ()) -> Source:
+    """Returns where the step of an experiment comes from.
+
+    Args:
+      cfg: Its config.
+      others: Paths of numbers, beside those of optimizer, schedules, losses and seed, that may be arguments.
+    """
+    blueprint = Blueprint.of(cfg, STEP_FIELDS, numbers_in=("optimizer", "schedules", "train_losses"), others=others)
+    return Source(blueprint, _program_of)
+
+
 def _check(trainer: Trainer) -> None:
     for name in ("train_ds", "model", "optimizer"):
         if getattr(trainer, name) is None:
@@ -295,7 +305,7 @@ def _bound_parts(trainer: Trainer) -> dict[str, Any]:
         "profiler": inherit(trainer.profiler, workdir=trainer.workdir),
         "writer": inherit(trainer.writer, workdir=trainer.workdir),
         "trainstep": _bound_step(
-            {field: getattr(trainer, field) for field in _STEP_FIELDS} | {"rng_streams": rng_streams}
+            {field: getattr(trainer, field) for field in STEP_FIELDS} | {"rng_streams": rng_streams}
         ),
         "evals": {
             name: _bound_evaluator(trainer, evaluator, name=name, ds=eval_ds, **shared)
@@ -326,7 +336,7 @@ def _program_of(parts: Mapping[str, Any]) -> Program:
 
 def _step_defaults() -> dict[str, Any]:
     fields = {field.name: field for field in dataclasses.fields(Trainer)}
-    chosen = [fields[name] for name in _STEP_FIELDS]
+    chosen = [fields[name] for name in STEP_FIELDS]
     return {f.name: f.default if f.default_factory is dataclasses.MISSING else f.default_factory() for f in chosen}
 
 

@@ -9,7 +9,7 @@ import pytest
 
 pytestmark = pytest.mark.slow
 
-ROOMS = ("forward", "ckpts", "evals", "train")
+ROOMS = ("forward", "ckpts", "evals", "train", "packs")
 
 
 @pytest.mark.parametrize("room", ROOMS)

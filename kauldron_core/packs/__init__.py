@@ -1,0 +1,6 @@
+"""Packs: many trials that differ in numbers only, trained in one compiled program."""
+
+from kauldron_core.packs.planner import Leaf, Pack, Plan, plan
+from kauldron_core.packs.training import MemberEvent, Packed, iter_train, train
+
+__all__ = ["Leaf", "MemberEvent", "Pack", "Packed", "Plan", "iter_train", "plan", "train"]

@@ -1,0 +1,84 @@
+"""The one compiled step, mapped over the trials of a pack."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+
+from kauldron_core.forward import TrainState
+from kauldron_core.train import program as program_lib
+from kauldron_core.train.program import Outputs, Program, StepReport, all_finite
+
+
+class PackedPrograms:
+    """Compiled functions over trials: numbers, states and reports have a first dimension for the trial.
+
+    Args:
+      build: Makes the program of one trial from the values of its arguments.
+      arguments: Names of the arguments.
+      has_own_batches: Whether each trial has a batch of its own; otherwise all see the same.
+    """
+
+    def __init__(
+        self, build: Callable[[Mapping[str, Any]], Program], arguments: Sequence[str], *, has_own_batches: bool
+    ):
+        self._build = build
+        self._arguments = tuple(arguments)
+        self._batch_axis = 0 if has_own_batches else None
+        self._calls: dict[tuple[Outputs, bool], Callable[..., Any]] = {}
+        self._init = jax.jit(jax.vmap(self._init_one, in_axes=(0, None)))
+        self.are_sound = jax.jit(jax.vmap(_is_sound))
+
+    def init(self, numbers: Sequence[Any], batch: Any) -> TrainState:
+        """Returns the states before the first step."""
+        return self._init(numbers, batch)
+
+    def call(self, outputs: Outputs, *, size: int) -> Callable[..., tuple[TrainState, StepReport | None]]:
+        """Returns the function of numbers, states (whose buffers it takes over), batches and their number.
+
+        Args:
+          outputs: What the last update computes besides the states.
+          size: How many batches it takes at most; with 1 it takes a batch instead of a stack, and no number.
+        """
+        key = outputs, size > 1
+        if key not in self._calls:
+            step = self._several if size > 1 else self._single
+            self._calls[key] = jax.jit(step(outputs), donate_argnums=1)
+        return self._calls[key]
+
+    def _update(self, outputs: Outputs) -> Callable[..., tuple[TrainState, StepReport | None]]:
+        def update(numbers: Sequence[Any], state: TrainState, batch: Any) -> tuple[TrainState, StepReport | None]:
+            return program_lib.update(self._program(numbers), state, batch, outputs)
+
+        return jax.vmap(update, in_axes=(0, 0, self._batch_axis))
+
+    def _single(self, outputs: Outputs) -> Callable[..., Any]:
+        return self._update(outputs)
+
+    def _several(self, outputs: Outputs) -> Callable[..., Any]:
+        silent, last = self._update(Outputs()), self._update(outputs)
+
+        def call(numbers: Sequence[Any], state: TrainState, stack: Any, count: Any) -> Any:
+            def body(index: Any, state: TrainState) -> TrainState:
+                return silent(numbers, state, _entry(stack, index))[0]
+
+            state = jax.lax.fori_loop(0, count - 1 if outputs else count, body, state)
+            return last(numbers, state, _entry(stack, count - 1)) if outputs else (state, None)
+
+        return call
+
+    def _init_one(self, numbers: Sequence[Any], batch: Any) -> TrainState:
+        return program_lib.init_state(self._program(numbers), batch)
+
+    def _program(self, numbers: Sequence[Any]) -> Program:
+        return self._build(dict(zip(self._arguments, numbers, strict=True)))
+
+
+def _entry(stack: Any, index: Any) -> Any:
+    return jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, index, keepdims=False), stack)
+
+
+def _is_sound(state: TrainState) -> jax.Array:
+    return all_finite((state.params, state.collections))

@@ -1,0 +1,244 @@
+"""Trains a pack: many trials in one program, each of which stays itself."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Generator, Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from kauldron_core import konfig
+from kauldron_core.errors import ConfigError
+from kauldron_core.forward import Health, TrainState, as_arguments
+from kauldron_core.packs import planner
+from kauldron_core.packs.programs import PackedPrograms
+from kauldron_core.train import writer as writer_lib
+from kauldron_core.train.events import Done, Evaluated, Event, Logged
+from kauldron_core.train.layout import stacked
+from kauldron_core.train.program import StepReport
+from kauldron_core.train.trainer import Trainer, step_source
+
+
+@dataclasses.dataclass(frozen=True)
+class MemberEvent:
+    """An event of one trial of a pack.
+
+    Attributes:
+      member: Place of the trial in the list of configs.
+      event: What happened.
+    """
+
+    member: int
+    event: Event
+
+
+@dataclasses.dataclass(frozen=True)
+class Packed:
+    """How a pack ended.
+
+    Attributes:
+      members: Places of the trials in the list of configs.
+      states: Their states, with a first dimension for the trial.
+      statuses: How each ended.
+    """
+
+    members: tuple[int, ...]
+    states: TrainState
+    statuses: tuple[str, ...]
+
+    def state_of(self, member: int) -> TrainState:
+        """Returns the state of one trial."""
+        return _row(self.states, self.members.index(member))
+
+
+def train(configs: Sequence[Any], pack: planner.Pack | None = None) -> Packed:
+    """Trains a pack to its end. See `iter_train`."""
+    events = iter_train(configs, pack)
+    while True:
+        try:
+            next(events)
+        except StopIteration as end:
+            return end.value
+
+
+def iter_train(configs: Sequence[Any], pack: planner.Pack | None = None) -> Generator[MemberEvent, None, Packed]:
+    """Trains the trials of a pack; yields their events.
+
+    Each trial writes the events that it would write alone, to its own workdir. One that diverges ends; the others
+    do not notice.
+
+    Args:
+      configs: Configs of trainers.
+      pack: Which of them, as `plan` made it; all of them where None.
+
+    Raises:
+      ConfigError: If they can't be trained together.
+    """
+    if pack is None:
+        packs = planner.plan(configs).packs
+        if len(packs) != 1:
+            raise ConfigError(f"{len(configs)} trials make {len(packs)} packs, not one; train them one by one.")
+        (pack,) = packs
+    with contextlib.closing(_Training(configs, pack)) as training:
+        yield from training.run()
+        return training.result()
+
+
+class _Training:
+    """One pack while it trains."""
+
+    def __init__(self, configs: Sequence[Any], pack: planner.Pack):
+        self._pack = pack
+        self._trainers: list[Trainer] = [konfig.resolve(configs[index]) for index in pack.members]
+        self._lead = self._trainers[0]
+        self.last_step = self._lead.last_step
+        source = step_source(configs[pack.members[0]], others=pack.arguments)
+        self._tables = _tables(source, pack)
+        self._numbers = self._stack_numbers(configs)
+        self._logs = [trainer.writer.open() for trainer in self._trainers]
+        self._status = ["running"] * len(self._trainers)
+        self._data: list[Any] = _data_of(self._trainers)
+        self._programs = PackedPrograms(
+            lambda numbers: planner.build(source, numbers, tables=self._tables),
+            pack.arguments,
+            has_own_batches=len(self._data) > 1,
+        )
+        self._held: tuple[int, StepReport] | None = None
+
+    def run(self) -> Iterator[MemberEvent]:
+        """Trains; yields events."""
+        step = 0
+        self._states = self._programs.init(self._numbers, _zeros(self._lead.train_ds.element_spec))
+        yield from self._evaluate(step)
+        size = self._lead.steps_per_call
+        while step < self.last_step and "running" in self._status:
+            end = self._end_of_call(step)
+            outputs = self._lead.outputs_at(end, last_step=self.last_step)
+            call = self._programs.call(outputs, size=size)
+            batches = [self._next_batch() for _ in range(step, end)]
+            if size == 1:
+                self._states, report = call(self._numbers, self._states, batches[0])
+            else:
+                stack = stacked(batches, size=size)
+                self._states, report = call(self._numbers, self._states, stack, len(batches))
+            step = end
+            # Fetched one report late: the devices work on while the host writes.
+            if report is not None:
+                yield from self._flush()
+                self._held = (step, report)
+            if self._is_evaluated_at(step):
+                yield from self._flush()
+                yield from self._evaluate(step)
+        yield from self._flush()
+        yield from self._finish(step)
+
+    def result(self) -> Packed:
+        return Packed(self._pack.members, self._states, tuple(self._status))
+
+    def close(self) -> None:
+        parts: list[Any] = [*self._logs, *self._data]
+        for part in parts:
+            if hasattr(part, "close"):
+                part.close()
+
+    def _stack_numbers(self, configs: Sequence[Any]) -> tuple[jax.Array, ...]:
+        rows = []
+        for index in self._pack.members:
+            numbers = step_source(configs[index], others=self._pack.arguments).blueprint.numbers
+            values = as_arguments({path: numbers[path] for path in self._pack.arguments if path not in self._tables})
+            for path in self._tables:
+                table = planner.table_of(configs[index], path, num_steps=self.last_step)
+                values[path] = jax.device_put(table)
+            rows.append([values[path] for path in self._pack.arguments])
+        return planner.stacked_arguments(rows)
+
+    def _next_batch(self) -> Any:
+        if len(self._data) == 1:
+            return next(self._data[0])
+        batches = [next(data) for data in self._data]
+        return jax.tree.map(lambda *leaves: np.stack(leaves), *batches)
+
+    def _end_of_call(self, step: int) -> int:
+        size = self._lead.steps_per_call
+        end = min(step - step % size + size, self.last_step)
+        for inner in range(step + 1, end):
+            if self._lead.outputs_at(inner, last_step=self.last_step) or self._is_evaluated_at(inner):
+                return inner
+        return end
+
+    def _is_evaluated_at(self, step: int) -> bool:
+        return any(evaluator.run.should_run(step, step >= self.last_step) for evaluator in _inline(self._lead))
+
+    def _evaluate(self, step: int) -> Iterator[MemberEvent]:
+        for row in self._running():
+            for evaluator in _inline(self._trainers[row]):
+                if evaluator.run.should_run(step, step >= self.last_step):
+                    result = evaluator.evaluate(_row(self._states, row))
+                    values = result.values
+                    yield self._told(row, Evaluated(step, evaluator.name, values, result.num_examples, result.seconds))
+
+    def _flush(self) -> Iterator[MemberEvent]:
+        """Yields what the last report says of each trial; waits for it."""
+        if self._held is None:
+            return
+        (step, report), self._held = self._held, None
+        report = jax.device_get(report)
+        for row in self._running():
+            own = _row(report, row)
+            values = own.aux.to_host().scalars()
+            values |= {f"schedules/{name}": float(value) for name, value in own.schedules.items()}
+            yield self._told(row, Logged(step=step, split="train", values=values))
+            health = Health(*own.health.tolist())
+            if self._lead.on_nonfinite == "stop" and health.first_bad_step > 0:
+                yield self._ended(row, step, "diverged", f"a loss was not finite at step {health.first_bad_step}")
+
+    def _finish(self, step: int) -> Iterator[MemberEvent]:
+        sound = jax.device_get(self._programs.are_sound(self._states))
+        for row in self._running():
+            if self._lead.on_nonfinite != "ignore" and not sound[row]:
+                yield self._ended(row, step, "diverged", f"the state was not finite after step {step}")
+            else:
+                yield self._ended(row, step, "done", "")
+
+    def _ended(self, row: int, step: int, status: Any, reason: str) -> MemberEvent:
+        self._status[row] = status
+        return self._told(row, Done(step=step, status=status, reason=reason))
+
+    def _running(self) -> list[int]:
+        return [row for row, status in enumerate(self._status) if status == "running"]
+
+    def _told(self, row: int, event: Event) -> MemberEvent:
+        log = self._logs[row]
+        if log is not None:
+            writer_lib.append(log, event)
+        return MemberEvent(self._pack.members[row], event)
+
+
+def _tables(source: Any, pack: planner.Pack) -> tuple[str, ...]:
+    """Returns those arguments that are schedules, not numbers."""
+    return tuple(path for path in pack.arguments if path not in source.blueprint.numbers)
+
+
+def _data_of(trainers: Sequence[Trainer]) -> list[Any]:
+    """Returns one iterator where all trials read the same in the same order, else one for each."""
+    seeds = {trainer.train_ds.seed for trainer in trainers}
+    first = trainers[0].train_ds
+    if len(seeds) == 1 or not first.shuffle:
+        return [iter(first)]
+    # The same data in another order: read once.
+    return [iter(dataclasses.replace(first, seed=trainer.train_ds.seed)) for trainer in trainers]
+
+
+def _inline(trainer: Trainer) -> list[Any]:
+    return [evaluator for evaluator in trainer.evals.values() if not evaluator.run.is_standalone]
+
+
+def _row(tree: Any, row: int) -> Any:
+    return jax.tree.map(lambda leaf: leaf[row], tree)
+
+
+def _zeros(spec: Any) -> Any:
+    return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), spec)
