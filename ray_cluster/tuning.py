@@ -141,13 +141,7 @@ class Watcher(tune.Callback):
             self._tell_at = time.monotonic() + _PATIENCE_S
         elif time.monotonic() > self._tell_at:
             self._tell_at = time.monotonic() + _TELL_EVERY_S
-            asked = {
-                name: amount for bundle in waiting[0].placement_group_factory.bundles for name, amount in bundle.items()
-            }
-            free, all_there_is = ray.available_resources(), ray.cluster_resources()
-            shown = ", ".join(f"{name} {free.get(name, 0):g} of {all_there_is.get(name, 0):g}" for name in asked)
-            wanted = ", ".join(f"{name} {amount:g}" for name, amount in asked.items())
-            _logger.warning("waiting for %s on one node, for a trial. Free on the cluster now: %s", wanted, shown)
+            _tell_what_is_waited_for(waiting[0].placement_group_factory.bundles)
 
     def on_trial_start(self, iteration: int, trials: Sequence[Any], trial: Any, **info: Any) -> None:
         self._running.add(_name(trial))
@@ -202,6 +196,19 @@ class Watcher(tune.Callback):
     def on_trial_recover(self, iteration: int, trials: Sequence[Any], trial: Any, **info: Any) -> None:
         self._running.discard(_name(trial))
         self._board.show_error(_name(trial), f"its supervisor was lost: {_last_line(trial)}")
+
+
+def _tell_what_is_waited_for(bundles: Sequence[Mapping[str, float]]) -> None:
+    """Warns of a trial that finds no room; one that has found it and is only starting is none of these."""
+    wanted = [dict(bundle) for bundle in bundles if bundle]
+    groups = ray.util.placement_group_table().values()
+    if any(one["state"] == "CREATED" and list(one["bundles"].values()) == wanted for one in groups):
+        return
+    free, in_all = ray.available_resources(), ray.cluster_resources()
+    shown = ", ".join(f"{name} {free.get(name, 0):g} of {in_all.get(name, 0):g}" for name in wanted[0])
+    asked = ", ".join(f"{name} {amount:g}" for name, amount in wanted[0].items())
+    times = f"{len(wanted)} times " if len(wanted) > 1 else ""
+    _logger.warning("waiting for %s%s on one node, for a trial. Free on the cluster now: %s", times, asked, shown)
 
 
 class _StopWhenIdle(tune.Stopper):

@@ -164,3 +164,14 @@ def test_sources_keep_the_types_of_points(run: rundir.RunDir) -> None:
     trials = sources.read_trials(run)
     assert isinstance(dict(trials[0].overrides)["optimizer"], konfig.ConfigDict)
     assert [trial.index for trial in trials] == [0, 1, 2, 3]
+
+
+def test_a_diverged_trial_is_a_result_unless_it_is_to_be_strict(
+    run: rundir.RunDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for trial in run.trials():
+        rundir.write_status(trial, "diverged", reason="loss xent is nan at step 3")
+    again = ["sweep", f"--resume={run.path}", "--no-tracking"]
+    assert main(again) == 0
+    assert capsys.readouterr().out.count("diverged: loss xent is nan at step 3") >= 4
+    assert main([*again, "--strict"]) == 1

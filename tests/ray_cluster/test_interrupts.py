@@ -43,3 +43,24 @@ def test_a_sweep_that_can_run_nothing_fails(run):
             interrupts.raise_if_requested()
     control.clear(run)
     assert not control.is_stop_requested(run)
+
+
+def test_a_time_budget_that_is_used_up_ends_the_sweep_like_a_stop(run):
+    with Interrupts(run, time_budget_s=1e9) as interrupts:
+        assert not interrupts.is_requested()
+    with Interrupts(run, time_budget_s=-1.0) as interrupts:
+        assert interrupts.is_requested()
+        assert control.stop_reason(run) == "the time budget is used up"
+        with pytest.raises(SystemExit):
+            interrupts.raise_if_requested()
+
+
+def test_a_stop_from_another_terminal_is_seen(run):
+    with Interrupts(run) as interrupts:
+        assert not interrupts.is_requested()
+        control.request_trial_stop(run, "0000", reason="enough")
+        assert not interrupts.is_requested()
+        control.request_stop(run, reason="kdr stop")
+        assert interrupts.is_requested()
+    assert control.stop_reason(run, "0000") == "enough"
+    assert control.stop_reason(run, "0001") is None
