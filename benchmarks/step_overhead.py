@@ -5,10 +5,11 @@
 
 Prints the time of a step relative to that of a `jax.jit` loop that returns its loss: median and quartiles of the ratios
 of pairs that ran right after each other, by the clock, and the median by processor time, which other work on the
-machine disturbs less. Variants: `ignore` is `on_nonfinite='ignore'`, `20 a call` is `steps_per_call=20`. `--peer` is the
-Python of an environment with Kauldron; its `trainstep.step` is measured too, against a hand-written loop in its own
-process. `--first-step` compares the time from the start of Python until the loss of the first step is known with that
-of a script of plain JAX, Flax and Optax.
+machine disturbs less. `ignore` is `on_nonfinite='ignore'`, `20 a call` is `steps_per_call=20`.
+
+`--peer` is the Python of an environment with Kauldron, whose `trainstep.step` is measured against a hand-written loop
+in its own process. `--first-step` compares the time from the start of Python until the loss of the first step is known
+with that of a script of plain JAX, Flax and Optax.
 """
 
 # No `annotations` from `__future__`: `Key` in the models below is the one of whichever library measures.

@@ -131,8 +131,11 @@ class ShardingStrategy:
 
     @contextlib.contextmanager
     def set_global_mesh(self) -> Iterator[Mesh]:
-        """Makes the mesh the one that a model means by `with_sharding_constraint`. Inside the traced function."""
-        with in_mesh(self.device_mesh):
+        """Makes the mesh the one that a model means by `with_sharding_constraint`. Inside the traced function.
+
+        Whatever calls the model needs it, `eval_shape` and evaluations too. On one device it does nothing.
+        """
+        with contextlib.nullcontext() if self.is_trivial else in_mesh(self.device_mesh):
             yield self.device_mesh
 
     def _whole(self, field: str, tree: Any, mesh: Mesh) -> Any:

@@ -149,7 +149,7 @@ def test_metadata_of_variables_is_read_before_it_is_taken_off():
     assert tuple(shardings.params["up"]["kernel"].spec) == ("data", "model")
     assert tuple(shardings.opt_state[0].nu["up"]["kernel"].spec) == ("data", "model")
     assert tuple(shardings.collections["stats"]["mean"].spec) == ("model",)
-    with strategy.set_global_mesh():
+    with kd.sharding.in_mesh(strategy.device_mesh):
         assert strategy.state_shardings(spec, variables=variables) == shardings
     with pytest.raises(ConfigError, match=r"sharding.params: no dimension of a parameter is named 'embed'"):
         strategy.state_shardings(spec)
@@ -171,6 +171,8 @@ def test_on_one_device_a_model_may_name_axes_that_do_not_exist():
         return kd.sharding.with_sharding_constraint(x, (None, "model"))
 
     np.testing.assert_array_equal(jax.jit(split)(np.eye(3)), np.eye(3))
+    with kd.sharding.ShardingStrategy().set_global_mesh():
+        np.testing.assert_array_equal(jax.jit(lambda x: split(x) + 0)(np.eye(3)), np.eye(3))
     with kd.sharding.in_mesh(kd.sharding.MeshSpec().build()), pytest.raises(ConfigError, match="mesh axis 'model'"):
         split(jnp.eye(3))
 
