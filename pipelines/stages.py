@@ -5,8 +5,8 @@ A stage that was interrupted is simply run again: sweeps go on from their run di
 
 from __future__ import annotations
 
-import os
-import shutil
+import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,7 +21,7 @@ from pipelines.cli.run import DONE
 from pipelines.report import make_console, make_table, number
 from pipelines.sweep import start
 from pipelines.watching import watchers
-from ray_cluster import spec
+from ray_cluster import passing, spec
 
 Record = dict[str, Any]
 """What a stage leaves: plain data, kept in the pipeline's folder."""
@@ -237,7 +237,7 @@ class ReportStage:
             shared = ", ".join(f"{path}={value}" for path, value in row["overrides"] if path != spec.SEED_PATH)
             groups.setdefault(shared or "all", []).extend(values[name] for name in [row["name"]] if name in values)
         table = sorted(
-            ((name, sum(found) / len(found), _std(found), len(found)) for name, found in groups.items() if found),
+            ((name, statistics.fmean(found), _std(found), len(found)) for name, found in groups.items() if found),
             key=lambda row: row[1],
             reverse=self.mode == "max",
         )
@@ -265,13 +265,8 @@ def _lay_checkpoint(source: rundir.TrialDir, prepared: planning.Prepared, trial:
     steps = evaluators.committed_steps(source.checkpoints)
     if not steps:
         raise RunFailed(f"{source.path}: has no checkpoint to go on from.")
-    if evaluators.committed_steps(folder.checkpoints):
-        return
-    rundir.make_folder(folder.checkpoints)
-    copy = folder.checkpoints / f".passed-{steps[-1]}"
-    shutil.rmtree(copy, ignore_errors=True)
-    shutil.copytree(source.checkpoints / f"ckpt_{steps[-1]}", copy)
-    os.rename(copy, folder.checkpoints / f"ckpt_{steps[-1]}")
+    if not evaluators.committed_steps(folder.checkpoints):
+        passing.copy_checkpoint(source, folder, steps[-1])
 
 
 def _without_seed(point: tuple[tuple[str, Any], ...], seeds: int) -> tuple[tuple[str, Any], ...]:
@@ -305,7 +300,4 @@ def _is_number(value: Any) -> bool:
 
 
 def _std(values: Sequence[float]) -> float:
-    mean = sum(values) / len(values)
-    return (
-        (sum((value - mean) ** 2 for value in values) / (len(values) - 1)) ** 0.5 if len(values) > 1 else float("nan")
-    )
+    return statistics.stdev(values) if len(values) > 1 else math.nan

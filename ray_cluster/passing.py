@@ -30,18 +30,22 @@ def pass_on(donor: rundir.TrialDir, trial: rundir.TrialDir, *, step: int, point:
     for later in evaluators.committed_steps(trial.checkpoints):
         if later >= step:
             _forget(trial, later)
-    source, target = donor.checkpoints / f"ckpt_{step}", trial.checkpoints / f"ckpt_{step}"
-    copy = trial.checkpoints / f".passed-{step}"
-    shutil.rmtree(copy, ignore_errors=True)
-    shutil.copytree(source, copy)
-    # In one go, like every checkpoint.
-    copy.rename(target)
+    copy_checkpoint(donor, trial, step)
     config = konfig.Trial(0, trial.name, point, "").config(konfig.load(trial.config_path))
     rundir.write_atomic(trial.config_path, konfig.to_json(config, indent=1) + "\n")
     after = _values(trial, point)
     changes = {path: [before[path], after[path]] for path in after}
     with rundir.EventWriter(trial.events, writer="scheduler") as events:
         events.append(INHERITED, step, donor=donor.name, changes=changes)
+
+
+def copy_checkpoint(donor: rundir.TrialDir, trial: rundir.TrialDir, step: int) -> None:
+    """Copies a checkpoint from one trial to another; it is there whole or not at all."""
+    rundir.make_folder(trial.checkpoints)
+    copy = trial.checkpoints / f".passed-{step}"
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(donor.checkpoints / f"ckpt_{step}", copy)
+    copy.rename(trial.checkpoints / f"ckpt_{step}")
 
 
 def _values(trial: rundir.TrialDir, point: Point) -> dict[str, Any]:

@@ -113,3 +113,14 @@ def test_the_example_is_read_and_shown(tmp_path: Path, capsys: pytest.CaptureFix
 def test_stages_say_what_they_need() -> None:
     assert SweepStage(config="a.py").needs == ()
     assert RetrainStage(of="a").needs == EvaluateStage(of="a").needs == ("a",)
+
+
+def test_a_trial_is_trained_again_from_where_it_ended(tmp_path: Path) -> None:
+    from ray_cluster import passing
+
+    run = rundir.RunDir.create(tmp_path / "run")
+    donor, trial = run.trial("0000").create("{}"), run.trial("0001").create("{}")
+    (donor.checkpoints / "ckpt_10").mkdir(parents=True)
+    (donor.checkpoints / "ckpt_10" / "_CHECKPOINT_METADATA").write_text("{}")
+    passing.copy_checkpoint(donor, trial, 10)
+    assert [path.name for path in trial.checkpoints.iterdir()] == ["ckpt_10"]
