@@ -29,7 +29,7 @@ import optax
 from kauldron_core import kd
 from kauldron_core.forward import TrainState
 
-BATCH_SIZE, CLASSES = 64, 10
+BATCH_SIZE, CLASSES = 128, 10
 
 
 class Case(NamedTuple):

@@ -49,7 +49,7 @@ class Collector:
         self._pending.append(states)
         if len(self._pending) > _AHEAD:
             earlier = self._pending[-1 - _AHEAD].small
-            if not earlier.is_ready():
+            if not earlier.is_ready():  # pyright: ignore[reportAttributeAccessIssue]
                 earlier.block_until_ready()
 
     def count(self, num_examples: int) -> None:

@@ -114,10 +114,13 @@ class Evaluator:
         """Raises unless everything is there that an evaluation needs.
 
         Raises:
-          ConfigError: If a part is missing: it is neither set here nor in the trainer.
+          ConfigError: If a part is missing, neither set here nor in the trainer, or can't be exact on several hosts.
         """
         for field in ("ds", "model", "losses", "metrics"):
             self._require(field)
+        # Asking for the number of processes would start JAX, too early for who initializes it later.
+        if jax.distributed.is_initialized():
+            self._check_hosts(self._parts.where(lambda part: not part.takes_mask))
 
     def evaluate(self, state: TrainState, *, stop: threading.Event | None = None) -> EvalResult:
         """Returns the losses and metrics of `state`.
@@ -193,7 +196,7 @@ class Evaluator:
     def _placed(self, batch: Any) -> tuple[Any, int]:
         """Returns the batch on the devices, without what can't be there, and the number of examples in it."""
         batch, mask = without_texts(batch), padding_mask_of(batch)
-        num_examples = num_rows_of(batch) if mask is None else int(np.sum(mask))
+        num_examples = num_rows_of(batch) if mask is None else int(np.count_nonzero(mask))
         if self.sharding is None or self.sharding.is_trivial:
             return batch, num_examples
         if jax.process_count() > 1:

@@ -68,9 +68,13 @@ class PerExample:
 
 def without_texts(batch: Any) -> Any:
     """Returns `batch` without what only the host can hold: texts and Python objects."""
-    if not isinstance(batch, Mapping):
+    if not isinstance(batch, Mapping) or not any(map(_is_text, batch.values())):
         return batch
-    return {name: value for name, value in batch.items() if getattr(value, "dtype", np.dtype(int)).kind not in "OSUT"}
+    return {name: value for name, value in batch.items() if not _is_text(value)}
+
+
+def _is_text(value: Any) -> bool:
+    return hasattr(value, "dtype") and value.dtype.kind in "OSUT"
 
 
 def _row_losses(loss: Any, context: Context, masks: jax.Array) -> jax.Array:
