@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
+import sys
 import threading
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from typing import Any, get_args
 
 import jax
 import optax
-from flax import nnx
 
 from kauldron_core import rundir
 from kauldron_core.ckpts import Checkpointer
@@ -250,7 +250,8 @@ def _check(trainer: Trainer) -> None:
     for name in ("train_ds", "model", "optimizer"):
         if getattr(trainer, name) is None:
             raise ConfigError(f"{name}: unset. A Trainer needs train_ds, model, optimizer and train_losses.")
-    if isinstance(trainer.model, nnx.Module):
+    nnx = sys.modules.get("flax.nnx")  # Not imported by us: who has such a module has imported it.
+    if nnx is not None and isinstance(trainer.model, nnx.Module):
         raise ConfigError(
             "model: an NNX module holds arrays of its own. Describe it: kd.nn.Nnx(module=functools.partial(...), "
             "inputs='batch....')."
