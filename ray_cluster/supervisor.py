@@ -92,7 +92,9 @@ class Supervisor(tune.Trainable):
 
     def step(self) -> dict[str, Any]:
         """Returns a report when one is due, or when the trial has ended."""
-        self._report_at = time.monotonic() + (_REPORT_EVERY_S if self._settings.report_on == "time" else 0.0)
+        # The trial may have waited for this call.
+        self._heard_at = time.monotonic()
+        self._report_at = self._heard_at + (_REPORT_EVERY_S if self._settings.report_on == "time" else 0.0)
         while not self._ending and not self._is_report_due():
             self._watch()
         self._has_news = False
