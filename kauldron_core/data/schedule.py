@@ -8,11 +8,15 @@ Sharding after shuffling and repeating keeps the hosts in step: all of them end 
 from __future__ import annotations
 
 import dataclasses
+import functools
+import logging
 from typing import Literal
 
 import numpy as np
 
 from kauldron_core.errors import ConfigError
+
+_logger = logging.getLogger(__name__)
 
 Remainder = Literal["drop", "keep", "pad"]
 
@@ -64,6 +68,8 @@ class Schedule:
         if not 0 <= self.shard_index < self.shard_count:
             raise ConfigError(f"shard_index={self.shard_index} is not one of 0 ... {self.shard_count - 1}.")
         self._check_remainder()
+        if self.batch_size > self.num_examples and self.num_epochs != 1:
+            _warn_of_doubles(self.batch_size, self.num_examples)
 
     def _check_remainder(self) -> None:
         if self.remainder != "pad" and self.shard_count > self.num_examples:
@@ -119,3 +125,10 @@ def split_epochs(positions: np.ndarray, num_examples: int) -> list[tuple[int, np
     epochs = positions // num_examples
     parts = np.split(positions, np.flatnonzero(np.diff(epochs)) + 1)
     return [(int(part[0]) // num_examples, part % num_examples) for part in parts]
+
+
+@functools.cache  # A pipeline makes its schedule more than once.
+def _warn_of_doubles(batch_size: int, num_examples: int) -> None:
+    _logger.warning(
+        "batch_size=%d is more than the %d examples: a batch holds some of them twice.", batch_size, num_examples
+    )
