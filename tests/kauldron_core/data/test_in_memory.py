@@ -293,7 +293,7 @@ def test_text_has_no_element_spec_and_the_message_says_how_to_drop_it():
 
 
 def test_a_batch_larger_than_the_data_is_warned_of_once(caplog):
-    ds = kd.data.InMemoryPipeline(loader=lambda: {"x": np.arange(3)}, batch_size=5)
+    ds = data.InMemoryPipeline(loader=lambda: {"x": np.arange(3)}, batch_size=5)
     for _ in range(2):
         assert len(next(iter(ds))["x"]) == 5
     assert [record.message for record in caplog.records] == [
