@@ -137,7 +137,9 @@ def start(
     prepared.write_sources()
     resources = ", ".join(f"{name} {amount:g}" for name, amount in prepared.plan.sweep.resources.items())
     report.expect(evaluators=prepared.evaluators, ranking=prepared.ranking, resources=resources)
-    report.say(f"{count(len(prepared.plan.trials), 'trial')} in {prepared.plan.run_dir}")
+    search = prepared.plan.sweep.search
+    chosen = f", of {prepared.plan.sweep.num_samples} that {search} chooses," if search is not None else ""
+    report.say(f"{count(len(prepared.plan.trials), 'trial')}{chosen} in {prepared.plan.run_dir}")
     sidecars = [report, *([recorder] if recorder is not None else [])]
     try:
         results = ray_cluster.run(prepared.plan, address=address, sidecars=sidecars)

@@ -59,9 +59,12 @@ def make_searcher(text: str, space: SearchSpace, *, metric: str, mode: str, seed
     name, arguments = _read(text, at="--run.search", known=SEARCHERS)
     kind = _find(name, SEARCHERS, Searcher, at="--run.search")
     if kind.__name__ == "OptunaSearch":
+        import optuna  # Tune has imported it by now
+
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
         arguments = {"seed": seed, **arguments}
         if name == "random":
-            arguments = {"sampler": _random_sampler(arguments.pop("seed"))}
+            arguments = {"sampler": optuna.samplers.RandomSampler(seed=arguments.pop("seed"))}
     if space.conditional is not None:
         if kind.__name__ != "OptunaSearch":
             raise ConfigError("--run.search: a function that chooses works with optuna and random only.")
@@ -250,12 +253,6 @@ def _suggested(trial: Any, one: Dimension) -> Any:
             return trial.suggest_float(one.name, low, high, step=step[0])
         case name:
             return trial.suggest_float(one.name, low, high, log=name == "loguniform")
-
-
-def _random_sampler(seed: int) -> Any:
-    import optuna  # one second, and only for this search
-
-    return optuna.samplers.RandomSampler(seed=seed)
 
 
 def _read(text: str, *, at: str, known: Mapping[str, str]) -> tuple[str, dict[str, Any]]:

@@ -69,8 +69,9 @@ def _evaluated_losses(results: Results, evaluators: tuple[str, ...]) -> list[str
 
 def _faults(results: Results) -> list[str]:
     """Returns a line for everything that did not succeed."""
-    told = [(row, row.error or row.reason) for row in results.rows if row.error or row.reason]
-    lines = [f"{row.name} {row.status}: {text}" for row, text in told]
+    # Of the trials that a scheduler ended there may be hundreds, and each is as it should be.
+    told = [(row, row.error or row.reason) for row in results.rows if row.status != "pruned"]
+    lines = [f"{row.name} {row.status}: {text}" for row, text in told if text]
     for row in results.rows:
         lines += [f"{row.name}: {name} failed at step {step}: {error}" for name, step, error in row.failed_evaluations]
     lines += [f"{trial}: {name} was not evaluated at step {step}" for trial, name, step in results.pending_evaluations]
