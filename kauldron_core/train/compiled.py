@@ -109,6 +109,15 @@ class Structure:
         """The function of numbers and a batch that gives the state before the first step."""
         return jax.jit(self._init, out_shardings=None if self.layout is None else self.layout.state)
 
+    @functools.cached_property
+    def init_optimizer(self) -> Callable[..., Any]:
+        """The function of numbers and parameters that gives the state of the optimizer before the first step."""
+
+        def init(numbers: Sequence[Any], params: Any) -> Any:
+            return self.program(numbers).optimizer.init(params)
+
+        return jax.jit(init, out_shardings=None if self.layout is None else self.layout.state.opt_state)
+
     def init_spec(self, numbers: Sequence[Any]) -> TrainState:
         """Returns the shapes of the state, with their shardings where there are several devices."""
         spec = jax.eval_shape(self.init, numbers, self._batch)

@@ -41,8 +41,9 @@ def load_run(
     Args:
       trial_dir: The folder of the trial.
       step: Which checkpoint. `best` is the one whose evaluation was best by `metric`.
-      metric: `<evaluator>/<kind>/<name>`, such as `test/metrics/accuracy`; where unset that of the sweep.
-      mode: Whether more or less is better; where unset that of the sweep.
+      metric: `<evaluator>/<kind>/<name>`, such as `test/metrics/accuracy`; where unset that of the sweep, or the one
+        by which the checkpointer keeps the best.
+      mode: Whether more or less is better; where unset likewise.
 
     Raises:
       ConfigError: If the folder is not a trial's, or nothing says which checkpoint is best.
@@ -51,9 +52,16 @@ def load_run(
     trainer = load_trial(trial_dir)
     trial = rundir.TrialDir(trial_dir)
     if step == "best":
-        step = best_step(trial, metric=metric, mode=mode)
+        step = _best_step(trainer, trial, metric=metric, mode=mode)
     number = -1 if step == "latest" else step
     return trainer, ckpts.load(trial.checkpoints, trainer.state_specs, step=number).state
+
+
+def _best_step(trainer: Trainer, trial: rundir.TrialDir, *, metric: str | None, mode: str | None) -> int:
+    keeper = trainer.checkpointer
+    if metric is None and keeper is not None and keeper.best_metric and not _sweep_of(trial).get("metric"):
+        metric, mode = keeper.best_metric, mode or keeper.mode
+    return best_step(trial, metric=metric, mode=mode)
 
 
 def best_step(trial: rundir.TrialDir, *, metric: str | None = None, mode: str | None = None) -> int:

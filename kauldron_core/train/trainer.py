@@ -16,8 +16,7 @@ import optax
 from kauldron_core import rundir
 from kauldron_core.ckpts import Checkpointer
 from kauldron_core.errors import ConfigError, unknown_name
-from kauldron_core.evals import Evaluator, usable_in_evaluation
-from kauldron_core.evals.evaluator import StateTransform
+from kauldron_core.evals import Evaluator, StateTransform, usable_in_evaluation
 from kauldron_core.forward import AuxiliariesState, Blueprint, Context, Precision, RngStreams, TrainState
 from kauldron_core.sharding import ShardingStrategy
 from kauldron_core.train import checks, continuous, eval_programs, loop
@@ -152,7 +151,13 @@ class Trainer:
     def init_state(self) -> TrainState:
         """Returns the state before the first step."""
         state = self.trainstep.init(self.train_ds.element_spec)
-        return state if self.init_transform is None else self.init_transform.transform(state)
+        if self.init_transform is None:
+            return state
+        # The optimizer starts from the parameters that are loaded: a moving average of them, for example.
+        state = self.init_transform.transform(state.replace(opt_state=None))
+        state = state.replace(opt_state=self.trainstep.init_optimizer(state.params))
+        finish = getattr(self.init_transform, "transform_after_optimizer", None)
+        return state if finish is None else finish(state)
 
     @property
     def state_specs(self) -> TrainState:
@@ -263,6 +268,8 @@ def _check(trainer: Trainer) -> None:
     if trainer.remat is not None and trainer.remat not in (names := _remat_policies()):
         raise ConfigError(unknown_name("policy", trainer.remat, names, at="remat"))
     checks.check_names(trainer.checkify_error_categories)
+    if trainer.checkpointer is not None:
+        trainer.checkpointer.check_evaluators(trainer.evals)
     for name, least in _LEAST.items():
         value = getattr(trainer, name)
         if value is not None and value < least:

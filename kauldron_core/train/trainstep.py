@@ -63,6 +63,11 @@ class TrainStep:
         structure, numbers = self._compiled_for(batch)
         return structure.init(numbers, _zeros_like(batch))
 
+    def init_optimizer(self, params: Any) -> Any:
+        """Returns the state of the optimizer for these parameters. After `init`."""
+        structure, numbers = self._compiled[0]
+        return structure.init_optimizer(numbers, params)
+
     def init_spec(self, batch: Any) -> TrainState:
         """Returns shapes and types of the state, and its shardings; computes nothing."""
         structure, numbers = self._compiled_for(batch)

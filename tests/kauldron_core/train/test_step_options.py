@@ -255,3 +255,20 @@ def test_optimizers_with_state_of_their_own_go_on_in_calls_of_several_steps() ->
     chain = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(optax.linear_schedule(1e-2, 0.0, 10)))
     found = [logged(trainer(optimizer=chain, steps_per_call=size)) for size in (1, 5)]
     assert found[0] == found[1]
+
+
+def test_the_optimizer_starts_from_the_parameters_that_are_loaded() -> None:
+    class Ones:
+        def transform(self, state):
+            assert state.opt_state is None
+            return state.replace(params=jax.tree.map(jnp.ones_like, state.params))
+
+    averaged = optax.chain(optax.sgd(0.1), kd.optim.ema_params(decay=0.9))
+    state = trainer(optimizer=averaged, init_transform=Ones()).init_state()
+    kept = [leaf for leaf in jax.tree.leaves(state.opt_state) if leaf.shape == (8, experiments.CLASSES)]
+    assert kept and all(np.all(np.asarray(leaf) == 1) for leaf in kept)
+
+
+def test_an_evaluator_that_is_not_there_cannot_tell_the_best_checkpoint() -> None:
+    with pytest.raises(ConfigError, match=r"checkpointer\.best_metric: unknown evaluator 'val'"):
+        trainer(checkpointer=kd.ckpts.Checkpointer(best_metric="val/losses/total", mode="min"))
