@@ -17,13 +17,14 @@ from evaluators.trial import Changes, evaluator_fingerprint, standalone_strategi
 from evaluators.watcher import committed_steps, is_committed
 
 if TYPE_CHECKING:
-    from evaluators.decode import Beam, Greedy, Sample
+    from evaluators.decode import Beam, DecodeEvaluator, Greedy, Sample
     from evaluators.probes import KnnProbe, LinearProbe, RidgeProbe
     from evaluators.seqio_metrics import SeqioEvaluator
 
 # Names of modules that import JAX, which the driver of a sweep does without.
 _LATE = {
     "Beam": "evaluators.decode",
+    "DecodeEvaluator": "evaluators.decode",
     "Greedy": "evaluators.decode",
     "KnnProbe": "evaluators.probes",
     "LinearProbe": "evaluators.probes",
@@ -37,6 +38,7 @@ __all__ = [
     "Beam",
     "Changes",
     "CheckpointEvaluator",
+    "DecodeEvaluator",
     "Greedy",
     "KnnProbe",
     "LinearProbe",

@@ -2,6 +2,7 @@
 
 from evaluators.decode.beam import Beam
 from evaluators.decode.decoders import Decoded, Decoder, Greedy, Sample
+from evaluators.decode.evaluator import DecodeEvaluator
 from evaluators.decode.program import DecodeProgram
 from evaluators.decode.steps import CachedModel
 from evaluators.decode.tables import decoded_rows, write_decoded
@@ -9,6 +10,7 @@ from evaluators.decode.tables import decoded_rows, write_decoded
 __all__ = [
     "Beam",
     "CachedModel",
+    "DecodeEvaluator",
     "DecodeProgram",
     "Decoded",
     "Decoder",

@@ -18,13 +18,13 @@ from evaluators.seqio_metrics.likelihood import LogLikelihood
 from evaluators.seqio_metrics.outputs import TaskOutputs
 from evaluators.seqio_metrics.tasks import INDEX, EvalTask, eval_tasks, packing_refusal
 from kauldron_core.errors import ConfigError
-from kauldron_core.evals import Collected, EvalResult, EvaluationStopped, RunStrategy, shard_of
+from kauldron_core.evals import Collected, CollectingEvaluator, EvalResult, EvaluationStopped, shard_of
 from kauldron_core.forward import AuxiliariesState, Context, ForwardPass, RngStreams, TrainState, padding_mask_of
 from kauldron_core.metrics.host import fetch
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class SeqioEvaluator:
+class SeqioEvaluator(CollectingEvaluator):
     """Evaluates the metrics of a SeqIO task or mixture.
 
         cfg.evals.wmt = evaluators.SeqioEvaluator(
@@ -38,67 +38,26 @@ class SeqioEvaluator:
     The values are `metrics/<task>/<metric>`.
 
     Attributes:
-      run: When it runs.
-      ds: The data, a `kd.data.SeqIO`; the trainer's `eval_ds` where unset.
       decoder: How to predict; only predict metrics need one.
       score: How to score; only score metrics need it.
-      batch_size: Another batch size than that of the data.
+      batch_size: Another batch size than that of the data, a `kd.data.SeqIO`.
       num_examples: Use the first so many examples of each task.
       keep_examples: So many examples of each task are kept as a table: input, target, prediction, score.
-      model: The model; the trainer's where unset.
-      rng_streams: The random streams; the trainer's where unset.
-      init_transform: Changes the state before it is evaluated: `kd.optim.UseEmaParams()` evaluates the average.
-      name: Its key in `trainer.evals`, set there.
     """
 
-    run: RunStrategy
-    ds: Any = None
     decoder: Decoder | None = None
     score: LogLikelihood = dataclasses.field(default_factory=LogLikelihood)
     batch_size: int | None = None
     num_examples: int | None = None
     keep_examples: int = 100
-    model: Any = None
-    rng_streams: RngStreams | None = None
-    init_transform: Any = None
-    name: str = "eval"
 
     def __post_init__(self):
         if getattr(self.ds, "pack", False):
             raise ConfigError(packing_refusal(f"evals.{self.name}"))
 
-    @property
-    def needs_opt_state(self) -> bool:
-        """Whether a state without the optimizer's part won't do."""
-        return self.init_transform is not None
-
-    def check(self) -> None:
-        """Raises a `ConfigError` if the data or the model is neither set here nor in the trainer."""
-        for field in ("ds", "model"):
-            if getattr(self, field) is None:
-                raise ConfigError(f"evals.{self.name}.{field}: unset, here and in the Trainer.")
-
-    def evaluate(self, state: TrainState, *, stop: threading.Event | None = None) -> EvalResult:
-        """Returns the metrics of the tasks.
-
-        Args:
-          state: The state; it is not changed.
-          stop: When set, the evaluation ends before its next batch.
-
-        Raises:
-          EvaluationStopped: If `stop` was set.
-          ConfigError: If the data and the metrics don't go together.
-        """
-        started = time.monotonic()
-        collected = self.collect(state, stop=stop)
-        return self.result(collected, step=int(state.step), seconds=time.monotonic() - started)
-
-    def collect(
-        self, state: TrainState, *, stop: threading.Event | None = None, shard_index: int = 0, shard_count: int = 1
+    def collect_share(
+        self, state: TrainState, stop: threading.Event | None, shard_index: int, shard_count: int
     ) -> Collected[AuxiliariesState]:
-        """Returns the model's outputs on one share of the data. See `Evaluator.collect`."""
-        if self.init_transform is not None:
-            state = self.init_transform.transform(state)
         outputs = {}
         for task in self._tasks:
             ds = task.ds if self.batch_size is None else dataclasses.replace(task.ds, batch_size=self.batch_size)
@@ -109,7 +68,6 @@ class SeqioEvaluator:
         return Collected(AuxiliariesState(metric_states=outputs), num_examples)
 
     def result(self, collected: Collected[AuxiliariesState], *, step: int, seconds: float) -> EvalResult:
-        """Returns the metrics of what was collected from all shares."""
         started = time.monotonic()
         states, examples = {}, []
         for task in self._tasks:
@@ -155,7 +113,6 @@ class SeqioEvaluator:
 
     @functools.cached_property
     def _tasks(self) -> list[EvalTask]:
-        self.check()
         at = f"evals.{self.name}"
         if not hasattr(self.ds, "provider"):
             raise ConfigError(f"{at}.ds: {type(self.ds).__name__} has no SeqIO task. Use kd.data.SeqIO.")

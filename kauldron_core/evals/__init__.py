@@ -1,6 +1,7 @@
 """Evaluation: exact numbers over a data set, and when to take them."""
 
-from kauldron_core.evals.evaluator import EvaluationStopped, Evaluator, shard_of, usable_in_evaluation
+from kauldron_core.evals.collecting import CollectingEvaluator, EvaluationStopped, StateTransform
+from kauldron_core.evals.evaluator import Evaluator, shard_of, usable_in_evaluation
 from kauldron_core.evals.per_example import PerExample
 from kauldron_core.evals.results import Collected, EvalResult
 from kauldron_core.evals.run_strategies import (
@@ -16,6 +17,7 @@ from kauldron_core.evals.walks import EvalEpoch, FirstBatches, RollingBatches, W
 
 __all__ = [
     "Collected",
+    "CollectingEvaluator",
     "EvalEpoch",
     "EvalResult",
     "EvaluationStopped",
@@ -30,6 +32,7 @@ __all__ = [
     "RunStrategy",
     "StandaloneEveryCheckpoint",
     "StandaloneLastCheckpoint",
+    "StateTransform",
     "Walk",
     "shard_of",
     "usable_in_evaluation",

@@ -6,20 +6,19 @@ import contextlib
 import dataclasses
 import functools
 import threading
-import time
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
 from kauldron_core.errors import ConfigError
+from kauldron_core.evals.collecting import CollectingEvaluator, EvaluationStopped
 from kauldron_core.evals.collector import Collector
 from kauldron_core.evals.per_example import PerExample, without_texts
 from kauldron_core.evals.program import EvalForward, EvalProgram, Parts, num_rows_of, split_by_mask
-from kauldron_core.evals.results import Collected, EvalResult
-from kauldron_core.evals.run_strategies import RunStrategy
+from kauldron_core.evals.results import Collected
 from kauldron_core.evals.walks import EvalEpoch, FirstBatches, Walk
 from kauldron_core.forward import (
     AuxiliariesState,
@@ -33,68 +32,43 @@ from kauldron_core.forward import (
 from kauldron_core.losses import named_losses
 from kauldron_core.sharding import ShardingStrategy
 
-# Where a trainer keeps what its evaluators leave unset, if under another name.
-_INHERITED = {"ds": "eval_ds", "losses": "train_losses", "metrics": "train_metrics"}
-
-
-class EvaluationStopped(Exception):
-    """Somebody asked the evaluation to end; there is no result."""
-
-
-class StateTransform(Protocol):
-    """Makes another state of a state."""
-
-    def transform(self, state: TrainState) -> TrainState:
-        """Returns the state to be used."""
-        ...
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Evaluator:
+class Evaluator(CollectingEvaluator):
     """Evaluates a state over one epoch of `ds`, in stored order, the last batch padded and masked.
 
     One program is compiled for all batches. Losses and metrics that take no mask run on the unpadded remainder of
     the last batch, which compiles a second one. Both are kept, so an evaluator may be used again with other
     parameters of the same shapes.
 
+    `run` says when; `ds`, `model`, `rng_streams`, `init_transform` and `name` are those of `CollectingEvaluator`.
+
     Attributes:
-      run: When it runs.
-      ds: The data; the trainer's `eval_ds` where unset.
       walk: Which batches of it: `EvalEpoch()`, `FirstBatches(n)` or `RollingBatches(n)`.
       num_batches: Short for `walk=FirstBatches(num_batches)`.
       batch_size: Another batch size than that of the data.
       losses: Losses by name; the trainer's where unset.
       metrics: Metrics by name; where unset the trainer's, but for those that read gradients.
-      model: The model; the trainer's where unset.
       method: Which method of the model computes `preds`; None is `__call__`.
-      rng_streams: The random streams; the trainer's where unset.
       sharding: What is split over the devices; the trainer's where unset.
       precision: In which types the model computes; the trainer's where unset.
-      init_transform: Changes the state before it is evaluated: `kd.optim.UseEmaParams()` evaluates the average.
       dtype: What parameters and inputs are cast to for the model, `'bfloat16'`; its outputs come back as float32.
       discard_opt: Whether a stand-alone evaluation reads the checkpoint without the optimizer's state. Where unset it
         does so if there is no `init_transform`, which may need it.
       per_example: What to keep of each example, besides the numbers over all of them.
-      name: Its key in `trainer.evals`, set there.
     """
 
-    run: RunStrategy
-    ds: Any = None
     walk: Walk | None = None
     num_batches: int | None = None
     batch_size: int | None = None
     losses: Mapping[str, Any] | None = None
     metrics: Mapping[str, Any] | None = None
-    model: Any = None
     method: str | None = None
-    rng_streams: RngStreams | None = None
     sharding: ShardingStrategy | None = None
     precision: Precision | None = None
-    init_transform: StateTransform | None = None
     dtype: Any = None
     discard_opt: bool | None = None
     per_example: PerExample | None = None
-    name: str = "eval"
 
     def __post_init__(self):
         if self.walk is not None and self.num_batches is not None:
@@ -110,50 +84,17 @@ class Evaluator:
         """Whether a state without the optimizer's part won't do."""
         return self.init_transform is not None if self.discard_opt is None else not self.discard_opt
 
-    def check(self) -> None:
-        """Raises unless everything is there that an evaluation needs.
+    required = ("ds", "model", "losses", "metrics")
 
-        Raises:
-          ConfigError: If a part is missing, neither set here nor in the trainer, or can't be exact on several hosts.
-        """
-        for field in ("ds", "model", "losses", "metrics"):
-            self._require(field)
+    def check(self) -> None:
+        super().check()
         # Asking for the number of processes would start JAX, too early for who initializes it later.
         if jax.distributed.is_initialized():
             self._check_hosts(self._parts.where(lambda part: not part.takes_mask))
 
-    def evaluate(self, state: TrainState, *, stop: threading.Event | None = None) -> EvalResult:
-        """Returns the losses and metrics of `state`.
-
-        Args:
-          state: The state; it is not changed.
-          stop: When set, the evaluation ends before its next batch.
-
-        Raises:
-          EvaluationStopped: If `stop` was set.
-          ConfigError: If there is no data, or the evaluator was built alone and lacks a part.
-        """
-        started = time.monotonic()
-        collected = self.collect(state, stop=stop)
-        return self.result(collected, step=int(state.step), seconds=time.monotonic() - started)
-
-    def collect(
-        self, state: TrainState, *, stop: threading.Event | None = None, shard_index: int = 0, shard_count: int = 1
+    def collect_share(
+        self, state: TrainState, stop: threading.Event | None, shard_index: int, shard_count: int
     ) -> Collected[AuxiliariesState]:
-        """Returns the states over one share of the data. Those of all shares, merged, are those of the whole.
-
-        Args:
-          state: The state; it is not changed.
-          stop: When set, it ends before its next batch.
-          shard_index: Which share.
-          shard_count: How many there are; each has batches of the full size.
-
-        Raises:
-          EvaluationStopped: If `stop` was set.
-          ConfigError: If there is no data, or the evaluator was built alone and lacks a part.
-        """
-        if self.init_transform is not None:
-            state = self.init_transform.transform(state)
         collector = Collector(self.per_example)
         with contextlib.closing(self._batches(state, shard_index, shard_count)) as batches:
             for number, batch in batches:
@@ -166,18 +107,6 @@ class Evaluator:
                     rows = np.arange(num_rows_of(placed))
                     collector.keep(outputs, batch, (number * len(rows) + rows) * shard_count + shard_index)
         return collector.finish(at=f"evals.{self.name}.ds")
-
-    def result(self, collected: Collected[AuxiliariesState], *, step: int, seconds: float) -> EvalResult:
-        """Returns the numbers of what was collected."""
-        return EvalResult(
-            name=self.name,
-            step=step,
-            states=collected.states,
-            values=collected.states.scalars(),
-            num_examples=collected.num_examples,
-            seconds=seconds,
-            examples=collected.examples,
-        )
 
     def _evaluate_batch(self, state: TrainState, batch: Any, collector: Collector) -> dict[str, Any]:
         """Gives the states of a batch to the collector, and returns what is kept of each row."""
@@ -237,14 +166,14 @@ class Evaluator:
 
     @functools.cached_property
     def _parts(self) -> Parts:
-        return Parts(dict(named_losses(self._require("losses"))), self._require("metrics"))
+        return Parts(dict(named_losses(self.require("losses"))), self.require("metrics"))
 
     @functools.cached_property
     def _forward(self) -> EvalForward:
         readers = [*self._parts.losses.values(), *self._parts.metrics.values()]
         if self.per_example is not None:
             readers.append(self.per_example)
-        model, rng_streams = self._require("model"), self.rng_streams or RngStreams()
+        model, rng_streams = self.require("model"), self.rng_streams or RngStreams()
         forward = ForwardPass(model, rng_streams, readers, method=self.method, precision=self.precision)
         return EvalForward(forward, self.dtype)
 
@@ -258,20 +187,10 @@ class Evaluator:
         return self._walk.batches(ds, run=self.run, step=int(state.step))
 
     def _data(self) -> Any:
-        ds = self._require("ds")
+        ds = self.require("ds")
         if self.batch_size is not None:
             ds = dataclasses.replace(ds, batch_size=self.batch_size)
         return ds.for_eval() if hasattr(ds, "for_eval") else ds
-
-    def _require(self, field: str) -> Any:
-        value = getattr(self, field)
-        if value is None:
-            where = _INHERITED.get(field, field)
-            raise ConfigError(
-                f"evals.{self.name}.{field}: unset. Give it, or put the evaluator into the `evals` of a Trainer that "
-                f"has it (`{where}`)."
-            )
-        return value
 
 
 def shard_of(ds: Any, shard_index: int, shard_count: int) -> Any:

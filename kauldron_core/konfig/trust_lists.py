@@ -57,7 +57,7 @@ _TYPES = "bool bytes complex dict float frozenset int list object set slice str 
 
 _NAMES: Final[dict[str, str]] = {
     "builtins": _TYPES,
-    "evaluators": "Beam Greedy KnnProbe LinearProbe RidgeProbe Sample SeqioEvaluator",
+    "evaluators": "Beam DecodeEvaluator Greedy KnnProbe LinearProbe RidgeProbe Sample SeqioEvaluator",
     "etils.epath": "Path",
     "flax.linen": f"{_ACTIVATIONS} avg_pool max_pool pool dot_product_attention combine_masks make_attention_mask "
     "make_causal_mask with_partitioning remat checkpoint scan vmap jit",

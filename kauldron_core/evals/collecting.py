@@ -1,0 +1,133 @@
+"""What evaluators share that collect states: where their parts come from, and how a result comes about."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import threading
+import time
+from typing import Any, ClassVar, Protocol
+
+from kauldron_core.errors import ConfigError
+from kauldron_core.evals.results import Collected, EvalResult
+from kauldron_core.evals.run_strategies import RunStrategy
+from kauldron_core.forward import AuxiliariesState, RngStreams, TrainState
+
+# Where a trainer keeps what its evaluators leave unset, if under another name.
+_INHERITED = {"ds": "eval_ds", "losses": "train_losses", "metrics": "train_metrics"}
+
+
+class EvaluationStopped(Exception):
+    """Somebody asked the evaluation to end; there is no result."""
+
+
+class StateTransform(Protocol):
+    """Makes another state of a state."""
+
+    def transform(self, state: TrainState) -> TrainState:
+        """Returns the state to be used."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class CollectingEvaluator(abc.ABC):
+    """Base class of evaluators whose work is `collect`, on all of the data or a share of it.
+
+    Attributes:
+      run: When it runs.
+      ds: The data; the trainer's `eval_ds` where unset.
+      model: The model; the trainer's where unset.
+      rng_streams: The random streams; the trainer's where unset.
+      init_transform: Changes the state before it is evaluated: `kd.optim.UseEmaParams()` evaluates the average.
+      name: Its key in `trainer.evals`, set there.
+    """
+
+    run: RunStrategy
+    ds: Any = None
+    model: Any = None
+    rng_streams: RngStreams | None = None
+    init_transform: StateTransform | None = None
+    name: str = "eval"
+
+    required: ClassVar[tuple[str, ...]] = ("ds", "model")
+
+    @property
+    def needs_opt_state(self) -> bool:
+        """Whether a state without the optimizer's part won't do."""
+        return self.init_transform is not None
+
+    def check(self) -> None:
+        """Raises unless everything is there that an evaluation needs.
+
+        Raises:
+          ConfigError: If a part is neither set here nor in the trainer, or the parts don't go together.
+        """
+        for field in self.required:
+            self.require(field)
+
+    def require(self, field: str) -> Any:
+        """Returns a part.
+
+        Raises:
+          ConfigError: If it is unset.
+        """
+        value = getattr(self, field)
+        if value is None:
+            raise ConfigError(
+                f"evals.{self.name}.{field}: unset. Give it, or put the evaluator into the `evals` of a Trainer that "
+                f"has it (`{_INHERITED.get(field, field)}`)."
+            )
+        return value
+
+    def evaluate(self, state: TrainState, *, stop: threading.Event | None = None) -> EvalResult:
+        """Returns the metrics of `state`.
+
+        Args:
+          state: The state; it is not changed.
+          stop: When set, the evaluation ends before its next batch.
+
+        Raises:
+          EvaluationStopped: If `stop` was set.
+          ConfigError: If a part is missing, there is no data, or it does not fit.
+        """
+        started = time.monotonic()
+        collected = self.collect(state, stop=stop)
+        return self.result(collected, step=int(state.step), seconds=time.monotonic() - started)
+
+    def collect(
+        self, state: TrainState, *, stop: threading.Event | None = None, shard_index: int = 0, shard_count: int = 1
+    ) -> Collected[AuxiliariesState]:
+        """Returns what one share of the data gave. Those of all shares, merged, are that of the whole.
+
+        Args:
+          state: The state; it is not changed.
+          stop: When set, it ends before its next batch.
+          shard_index: Which share.
+          shard_count: How many there are; each has batches of the full size.
+
+        Raises:
+          EvaluationStopped: If `stop` was set.
+          ConfigError: If a part is missing, there is no data, or it does not fit.
+        """
+        self.check()
+        if self.init_transform is not None:
+            state = self.init_transform.transform(state)
+        return self.collect_share(state, stop, shard_index, shard_count)
+
+    @abc.abstractmethod
+    def collect_share(
+        self, state: TrainState, stop: threading.Event | None, shard_index: int, shard_count: int
+    ) -> Collected[AuxiliariesState]:
+        """Returns what one share of the data gave, for a state that is transformed already."""
+
+    def result(self, collected: Collected[AuxiliariesState], *, step: int, seconds: float) -> EvalResult:
+        """Returns the numbers of what was collected from all shares."""
+        return EvalResult(
+            name=self.name,
+            step=step,
+            states=collected.states,
+            values=collected.states.scalars(),
+            num_examples=collected.num_examples,
+            seconds=seconds,
+            examples=collected.examples,
+        )
