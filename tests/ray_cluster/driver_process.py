@@ -8,7 +8,7 @@ from tests.ray_cluster import tiny
 
 def plan(run_dir, max_failures=2):
     """Returns three slow trials; two of them can run at a time."""
-    trials = (tiny.trial(index, slow_s=0.1) for index in range(3))
+    trials = (tiny.trial(index, slow_s=0.2) for index in range(3))
     return tiny.plan(run_dir, *trials, max_failures=max_failures)
 
 
