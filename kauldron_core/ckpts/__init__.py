@@ -11,6 +11,7 @@ from kauldron_core.ckpts.loaders import (
     find_checkpoint,
 )
 from kauldron_core.ckpts.mismatch import StateMismatch, spec_bytes
+from kauldron_core.ckpts.pointers import Row
 from kauldron_core.ckpts.reader import Checkpoint, DamagedCheckpoint, MissingCheckpoint, load
 from kauldron_core.ckpts.verifying import verify
 
@@ -22,6 +23,7 @@ __all__ = [
     "MissingCheckpoint",
     "MultiTransform",
     "PartialKauldronLoader",
+    "Row",
     "SaveFailed",
     "SimpleCheckpointLoader",
     "StateMismatch",

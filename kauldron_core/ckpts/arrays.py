@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import jax
 from etils import epath
 
-from kauldron_core.ckpts import layout
+from kauldron_core.ckpts import layout, pointers
 from kauldron_core.ckpts.mismatch import path_text
 
 _T = TypeVar("_T")
@@ -19,6 +19,8 @@ def read_all(path: epath.Path, template: Any) -> Any:
     """Returns the arrays of the checkpoint `path` in the structure of `template`, which must be the saved one."""
     import orbax.checkpoint as ocp  # Takes seconds, and only who reads or writes a checkpoint needs it.
 
+    if (row := pointers.find(path)) is not None:
+        return row.taken(read_all(row.path, row.stacked(template)), template)
     item = jax.tree.map(_with_sharding, template)
     arguments = ocp.args.PyTreeRestore(item, restore_args=ocp.checkpoint_utils.construct_restore_args(item))
     return _restore(path, arguments)
@@ -33,6 +35,8 @@ def read_some(path: epath.Path, wanted: Mapping[str, Any]) -> dict[str, jax.Arra
     """
     import orbax.checkpoint as ocp  # Takes seconds, and only who reads or writes a checkpoint needs it.
 
+    if (row := pointers.find(path)) is not None:
+        return row.taken(read_some(row.path, row.stacked(dict(wanted))), dict(wanted))
     specs = {place: _with_sharding(leaf) for place, leaf in wanted.items()}
     saved = _handler().metadata(path / layout.STATE).tree
     item = jax.tree_util.tree_map_with_path(lambda place, _: specs.get(path_text(place), ocp.PLACEHOLDER), saved)

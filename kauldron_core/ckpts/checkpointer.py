@@ -16,9 +16,10 @@ from etils import epath
 from jax.experimental import multihost_utils
 
 from kauldron_core import rundir
-from kauldron_core.ckpts import layout, mismatch, reader, retention
+from kauldron_core.ckpts import layout, mismatch, pointers, reader, retention
 from kauldron_core.ckpts.background import BackgroundSaver, SaveFailed
 from kauldron_core.ckpts.ownership import OwnedFolder
+from kauldron_core.ckpts.pointers import Row
 from kauldron_core.ckpts.scores import METRICS, TRAINING, Measured, Scores
 from kauldron_core.ckpts.storage_errors import cause_of
 from kauldron_core.errors import ConfigError, listing, unknown_name
@@ -152,19 +153,37 @@ class Checkpointer:
                 f"{self.directory}: can't save step {step}, there is a checkpoint at step {latest}. "
                 "Resume from it, or start in an empty folder."
             )
-        metadata = {
-            "format": 1,
-            "step": step,
-            "saved_at": time.time(),
-            METRICS: self._measured.at(step),
-            "state": mismatch.describe(state),
-        }
+        metadata = self._metadata(state, step)
         with self._naming_step(step):
             if jax.process_index() == 0:  # It alone writes metadata, renames and removes.
                 self._folder.begin_save(step)
                 metadata["owner"] = self._folder.mark
         self._saver.start(layout.step_path(self.directory, step), state=state, data_state=data_state, metadata=metadata)
         self._clock.restart()
+
+    def point(self, target: Row, spec: Any, data_state: Any = None, *, step: int) -> None:
+        """Makes a checkpoint whose arrays are a row of a pack's, and removes checkpoints that are too many.
+
+        Args:
+          target: The row, in a checkpoint that was committed.
+          spec: Shapes of the state of the trial.
+          data_state: State of the data iterator.
+          step: Its step.
+        """
+        with self._naming_step(step):
+            self._folder.begin_save(step)
+            metadata = {**self._metadata(spec, step), "owner": self._folder.mark}
+            pointers.write(layout.step_path(self.directory, step), target, data_state=data_state, metadata=metadata)
+        self._rotate()
+
+    def _metadata(self, state: Any, step: int) -> dict[str, Any]:
+        return {
+            "format": 1,
+            "step": step,
+            "saved_at": time.time(),
+            METRICS: self._measured.at(step),
+            "state": mismatch.describe(state),
+        }
 
     def finished(self) -> tuple[int, ...]:
         """Returns the steps that were committed since the last call, and removes checkpoints that are too many.

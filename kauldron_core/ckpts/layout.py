@@ -13,6 +13,8 @@ from kauldron_core.ckpts.storage_errors import is_shortage
 
 STATE, DATA, METADATA = "state", "data", "metadata"
 PARTS = (STATE, DATA, METADATA)
+POINTER = "pack.json"
+"""Stands in for the state of a trial that was trained in a pack."""
 
 _NAME = re.compile(r"ckpt_(0|[1-9]\d*)")
 # Orbax writes it before it renames a finished checkpoint from its temporary name to the final one.
@@ -57,7 +59,7 @@ def is_committed(path: str | os.PathLike[str]) -> bool:
     path = epath.Path(path)
     if _NAME.fullmatch(path.name) is None:
         return False
-    return (path / _COMMIT_FILE).exists() or _is_closed(path)
+    return (path / _COMMIT_FILE).exists() or (path / POINTER).exists() or _is_closed(path)
 
 
 def _is_closed(path: epath.Path) -> bool:
@@ -73,7 +75,9 @@ def _is_closed(path: epath.Path) -> bool:
 
 def missing_parts(path: str | os.PathLike[str]) -> list[str]:
     """Returns the parts that a committed checkpoint should have and has not."""
-    return [part for part in PARTS if not (epath.Path(path) / part).exists()]
+    path = epath.Path(path)
+    parts = (POINTER, DATA, METADATA) if (path / POINTER).exists() else PARTS
+    return [part for part in parts if not (path / part).exists()]
 
 
 def read_metadata(path: str | os.PathLike[str]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from etils import epath
 
-from kauldron_core.ckpts import checksums, layout, mismatch, reader
+from kauldron_core.ckpts import checksums, layout, mismatch, pointers, reader
 from kauldron_core.errors import ConfigError
 
 _BATCH_BYTES = 1 << 28
@@ -26,6 +26,8 @@ def verify(path: str | os.PathLike[str]) -> list[str]:
         return ["not a whole checkpoint: its save never came to its end, or another program made it"]
     changed = checksums.differences(path)
     try:
+        if (row := pointers.find(path)) is not None:
+            changed += [f"{row.path}: {text}" for text in checksums.differences(row.path)]
         saved: dict[str, str] = reader.read_metadata(path)["state"]
         reader.read_data_state(path)
         for wanted in _batches({place: mismatch.read_spec(text) for place, text in saved.items()}):

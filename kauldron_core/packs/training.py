@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
-from kauldron_core import konfig
+from kauldron_core import konfig, rundir
 from kauldron_core.errors import ConfigError
 from kauldron_core.forward import Health, TrainState, as_arguments
 from kauldron_core.packs import planner
+from kauldron_core.packs.checkpoints import StackedCheckpoints
 from kauldron_core.packs.programs import PackedPrograms
 from kauldron_core.train import writer as writer_lib
-from kauldron_core.train.events import Done, Evaluated, Event, Logged
+from kauldron_core.train.events import Done, Evaluated, Event, Logged, Saved
 from kauldron_core.train.layout import stacked
 from kauldron_core.train.program import StepReport
 from kauldron_core.train.trainer import Trainer, step_source
@@ -54,9 +56,11 @@ class Packed:
         return _row(self.states, self.members.index(member))
 
 
-def train(configs: Sequence[Any], pack: planner.Pack | None = None) -> Packed:
+def train(
+    configs: Sequence[Any], pack: planner.Pack | None = None, *, folder: str | os.PathLike[str] | None = None
+) -> Packed:
     """Trains a pack to its end. See `iter_train`."""
-    events = iter_train(configs, pack)
+    events = iter_train(configs, pack, folder=folder)
     while True:
         try:
             next(events)
@@ -64,15 +68,19 @@ def train(configs: Sequence[Any], pack: planner.Pack | None = None) -> Packed:
             return end.value
 
 
-def iter_train(configs: Sequence[Any], pack: planner.Pack | None = None) -> Generator[MemberEvent, None, Packed]:
+def iter_train(
+    configs: Sequence[Any], pack: planner.Pack | None = None, *, folder: str | os.PathLike[str] | None = None
+) -> Generator[MemberEvent, None, Packed]:
     """Trains the trials of a pack; yields their events.
 
     Each trial writes the events that it would write alone, to its own workdir. One that diverges ends; the others
-    do not notice.
+    do not notice. All states are saved in one checkpoint, and each trial has a pointer to its row where a checkpoint of
+    its own would be: whatever loads that can load this. Called again, it goes on from the last one.
 
     Args:
       configs: Configs of trainers.
       pack: Which of them, as `plan` made it; all of them where None.
+      folder: The folder of the pack, `RUN/packs/ID`, for its checkpoints; None saves none.
 
     Raises:
       ConfigError: If they can't be trained together.
@@ -82,7 +90,7 @@ def iter_train(configs: Sequence[Any], pack: planner.Pack | None = None) -> Gene
         if len(packs) != 1:
             raise ConfigError(f"{len(configs)} trials make {len(packs)} packs, not one; train them one by one.")
         (pack,) = packs
-    with contextlib.closing(_Training(configs, pack)) as training:
+    with contextlib.closing(_Training(configs, pack, folder)) as training:
         yield from training.run()
         return training.result()
 
@@ -90,7 +98,7 @@ def iter_train(configs: Sequence[Any], pack: planner.Pack | None = None) -> Gene
 class _Training:
     """One pack while it trains."""
 
-    def __init__(self, configs: Sequence[Any], pack: planner.Pack):
+    def __init__(self, configs: Sequence[Any], pack: planner.Pack, folder: str | os.PathLike[str] | None):
         self._pack = pack
         self._trainers: list[Trainer] = [konfig.resolve(configs[index]) for index in pack.members]
         self._lead = self._trainers[0]
@@ -107,12 +115,15 @@ class _Training:
             has_own_batches=len(self._data) > 1,
         )
         self._held: tuple[int, StepReport] | None = None
+        self._saves = None
+        if folder is not None and self._lead.checkpointer is not None:
+            self._saves = StackedCheckpoints(folder, self._trainers)
 
     def run(self) -> Iterator[MemberEvent]:
         """Trains; yields events."""
-        step = 0
-        self._states = self._programs.init(self._numbers, _zeros(self._lead.train_ds.element_spec))
-        yield from self._evaluate(step)
+        step = self._restore_or_init()
+        if step == 0:
+            yield from self._evaluate(step)
         size = self._lead.steps_per_call
         while step < self.last_step and "running" in self._status:
             end = self._end_of_call(step)
@@ -132,6 +143,10 @@ class _Training:
             if self._is_evaluated_at(step):
                 yield from self._flush()
                 yield from self._evaluate(step)
+            if self._is_saved_at(step):
+                yield from self._flush()
+                yield from self._save(step)
+            yield from self._commits()
         yield from self._flush()
         yield from self._finish(step)
 
@@ -139,7 +154,7 @@ class _Training:
         return Packed(self._pack.members, self._states, tuple(self._status))
 
     def close(self) -> None:
-        parts: list[Any] = [*self._logs, *self._data]
+        parts: list[Any] = [self._saves, *self._logs, *self._data]
         for part in parts:
             if hasattr(part, "close"):
                 part.close()
@@ -165,9 +180,50 @@ class _Training:
         size = self._lead.steps_per_call
         end = min(step - step % size + size, self.last_step)
         for inner in range(step + 1, end):
-            if self._lead.outputs_at(inner, last_step=self.last_step) or self._is_evaluated_at(inner):
+            is_logged = self._lead.outputs_at(inner, last_step=self.last_step)
+            if is_logged or self._is_evaluated_at(inner) or self._is_saved_at(inner):
                 return inner
         return end
+
+    def _restore_or_init(self) -> int:
+        """Makes the states, or reads those of the last checkpoint; returns their step."""
+        batch = _zeros(self._lead.train_ds.element_spec)
+        found = None
+        if self._saves is not None:
+            found = self._saves.load(jax.eval_shape(self._programs.init, self._numbers, batch))
+        for log in self._logs:
+            if log is not None and (found or log.attempt > 1):
+                log.append(rundir.RESUMED_FROM, found.step if found else -1)
+        if found is None:
+            self._states = self._programs.init(self._numbers, batch)
+            return 0
+        self._states, self._status = found.state, list(found.data_state["statuses"])
+        for data, state in zip(self._data, found.data_state["iterators"], strict=True):
+            data.set_state(state)
+        return found.step
+
+    def _is_saved_at(self, step: int) -> bool:
+        keeper = self._lead.checkpointer
+        return self._saves is not None and keeper is not None and (step == self.last_step or keeper.should_save(step))
+
+    def _save(self, step: int) -> Iterator[MemberEvent]:
+        yield from self._end_unsound(step)
+        if self._saves is not None and self._running():
+            iterators = [data.get_state() for data in self._data]
+            self._saves.save(self._states, iterators, self._status, step=step)
+
+    def _commits(self) -> Iterator[MemberEvent]:
+        for step, rows in self._saves.finished() if self._saves is not None else ():
+            for row in rows:
+                yield self._told(row, Saved(step))
+
+    def _end_unsound(self, step: int) -> Iterator[MemberEvent]:
+        if self._lead.on_nonfinite == "ignore":
+            return
+        sound = jax.device_get(self._programs.are_sound(self._states))
+        for row in self._running():
+            if not sound[row]:
+                yield self._ended(row, step, "diverged", f"the state was not finite after step {step}")
 
     def _is_evaluated_at(self, step: int) -> bool:
         return any(evaluator.run.should_run(step, step >= self.last_step) for evaluator in _inline(self._lead))
@@ -196,12 +252,12 @@ class _Training:
                 yield self._ended(row, step, "diverged", f"a loss was not finite at step {health.first_bad_step}")
 
     def _finish(self, step: int) -> Iterator[MemberEvent]:
-        sound = jax.device_get(self._programs.are_sound(self._states))
+        yield from self._end_unsound(step)
+        if self._saves is not None:
+            self._saves.wait()
+        yield from self._commits()
         for row in self._running():
-            if self._lead.on_nonfinite != "ignore" and not sound[row]:
-                yield self._ended(row, step, "diverged", f"the state was not finite after step {step}")
-            else:
-                yield self._ended(row, step, "done", "")
+            yield self._ended(row, step, "done", "")
 
     def _ended(self, row: int, step: int, status: Any, reason: str) -> MemberEvent:
         self._status[row] = status

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from kauldron_core import ckpts as kd_ckpts
 from kauldron_core import konfig, kontext, packs, rundir
 from kauldron_core.errors import ConfigError
 from tests.kauldron_core import experiments
@@ -196,3 +197,63 @@ def test_calls_of_several_steps_give_what_single_ones_give() -> None:
 
     single, several = packs.train(configs(1)), packs.train(configs(7))
     jax.tree.map(np.testing.assert_array_equal, single.states.params, several.states.params)
+
+
+def saved(tmp_path: Any, steps: int, **checkpointer: Any) -> list[Any]:
+    configs = [
+        config(
+            optimizer__learning_rate=rate,
+            workdir=str(tmp_path / "trials" / str(index)),
+            num_train_steps=steps,
+            seed=index,
+        )
+        for index, rate in enumerate((1e-3, 1e-2))
+    ]
+    for cfg in configs:
+        cfg.train_ds.seed = None
+        cfg.checkpointer = kd.ckpts.Checkpointer(**{"save_interval_steps": 5, **checkpointer})
+    return configs
+
+
+def test_a_trial_of_a_pack_is_loaded_and_goes_on_alone(tmp_path: Any) -> None:
+    packed = packs.train(saved(tmp_path, 10), folder=tmp_path / "packs" / "0")
+    # The run directory can be moved.
+    (tmp_path / "trials").rename(tmp_path / "moved"), (tmp_path / "packs").rename(tmp_path / "packs2")
+    (tmp_path / "packs2").rename(tmp_path / "packs"), (tmp_path / "moved").rename(tmp_path / "trials")
+    for index, cfg in enumerate(saved(tmp_path, 14)):
+        trainer = konfig.resolve(cfg)
+        assert trainer.checkpointer.all_steps == [5, 10]
+        state = trainer.checkpointer.load(trainer.state_specs).state
+        jax.tree.map(np.testing.assert_array_equal, state, packed.state_of(index))
+        folder = trainer.checkpointer.directory / "ckpt_10"
+        assert not (folder / "state").exists() and not kd_ckpts.verify(folder)
+        params = trainer.checkpointer.load(trainer.state_specs, only=("params",)).state.params
+        jax.tree.map(np.testing.assert_array_equal, params, state.params)
+        went_on = trainer.train()
+        cfg.workdir = None
+        jax.tree.map(
+            lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5),
+            went_on.params,
+            konfig.resolve(cfg).train().params,
+        )
+
+
+def test_a_pack_that_was_cut_off_goes_on_to_the_same_bits(tmp_path: Any) -> None:
+    whole = packs.train(saved(tmp_path / "whole", 12), folder=tmp_path / "whole" / "pack")
+    cut = packs.iter_train(saved(tmp_path / "cut", 12), folder=tmp_path / "cut" / "pack")
+    for event in cut:
+        if event.event.step == 10 and type(event.event).__name__ == "Logged":
+            break
+    cut.close()
+    again = packs.train(saved(tmp_path / "cut", 12), folder=tmp_path / "cut" / "pack")
+    jax.tree.map(np.testing.assert_array_equal, again.states, whole.states)
+    for index in (0, 1):
+        events = rundir.read_events(tmp_path / "cut" / "trials" / str(index) / "events")
+        steps = [event["step"] for event in events if event["kind"] == "metrics"]
+        assert steps == [1, 10, 12] and events[-1]["kind"] == "done"
+
+
+def test_checkpoints_that_no_trial_points_to_are_removed(tmp_path: Any) -> None:
+    packs.train(saved(tmp_path, 20, max_to_keep=1), folder=tmp_path / "pack")
+    assert kd_ckpts.all_steps(tmp_path / "trials" / "0" / "checkpoints") == [20]
+    assert kd_ckpts.all_steps(tmp_path / "pack" / "checkpoints") == [20]
