@@ -6,6 +6,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Literal, get_args
 
 from evaluators import jobs
 from evaluators import trial as trial_lib
@@ -15,12 +16,14 @@ from kauldron_core import rundir
 from kauldron_core.errors import ConfigError, RunFailed, unknown_name
 from kauldron_core.rundir import Record, TrialDir
 
+Order = Literal["oldest", "newest", "latest"]
+
 
 def follow_run(
     run_or_trial: str | os.PathLike[str],
     *,
     names: Iterable[str] | None = None,
-    newest_first: bool = False,
+    order: Order = "oldest",
     shards: int = 1,
     patience_s: float = 3_600.0,
     poll_s: float = 1.0,
@@ -34,7 +37,8 @@ def follow_run(
     Args:
       run_or_trial: A run directory (all its trials, new ones too) or a trial's folder.
       names: Which of the stand-alone evaluators; by default all.
-      newest_first: Start with the newest checkpoint that is due, not with the oldest.
+      order: Which of the checkpoints that are due comes next: the `oldest`, the `newest`, or the `latest` only, while
+        older ones are recorded as skipped.
       shards: Evaluate so many disjoint shares of the data, one after the other, and merge their states.
       patience_s: How long to wait for news while training has not ended.
       poll_s: Time between two looks.
@@ -45,6 +49,8 @@ def follow_run(
       ConfigError: If there is no such run or evaluator.
       RunFailed: If there was nothing new for `patience_s`.
     """
+    if order not in get_args(Order):
+        raise ConfigError(unknown_name("order", order, get_args(Order), at="--order"))
     wanted = None if names is None else set(names)
     worker = CheckpointEvaluator(trust=trust)
     records: list[Record] = []
@@ -54,8 +60,10 @@ def follow_run(
             # In this order: a checkpoint that lands between the two looks is seen in the next round.
             has_ended = followed.has_ended()
             due = followed.due()
+            if order == "latest":
+                due = _latest_only(due)
             if due:
-                trial, name, step = due[-1 if newest_first else 0]
+                trial, name, step = due[0 if order == "oldest" else -1]
                 record = worker.evaluate(trial, name, step, shards=shards)
                 records.append({"trial": trial.name, **record})
                 news_s = time.monotonic()
@@ -109,6 +117,16 @@ class _Followed:
             if trial.name not in self._backlogs:
                 self._backlogs[trial.name] = (trial, Backlog(trial))
             yield self._backlogs[trial.name]
+
+
+def _latest_only(due: list[tuple[TrialDir, str, int]]) -> list[tuple[TrialDir, str, int]]:
+    """Returns the newest checkpoint of each trial and evaluator, and records the others as skipped."""
+    latest = {(trial.name, name): step for trial, name, step in due}
+    for trial, name, step in due:
+        if step != latest[trial.name, name]:
+            record = {"status": "skipped", "values": {}, "num_examples": 0, "error": "only the latest was asked for"}
+            rundir.write_eval_result(trial, name, step, {**record, "finished_ms": time.time_ns() // 1_000_000})
+    return [task for task in due if task[2] == latest[task[0].name, task[1]]]
 
 
 def has_ended(trial: TrialDir) -> bool:

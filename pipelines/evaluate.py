@@ -51,6 +51,7 @@ class EvalCommand(OverrideCommand):
 @click.option("--metric", metavar="NAME", help="What --step=best goes by, test/metrics/accuracy. Default: the sweep's.")
 @click.option("--mode", type=click.Choice(["max", "min"]), help="Whether more or less of it is better.")
 @click.option("--follow", is_flag=True, help="Evaluate checkpoints as they land, until training has ended.")
+@click.option("--order", default="oldest", show_default=True, help="With --follow: oldest, newest, or latest only.")
 @click.option("--patience-s", default=3600.0, show_default=True, help="With --follow: how long to wait for news.")
 @click.option(
     "--evals",
@@ -96,6 +97,7 @@ def _job(
     metric: str | None,
     mode: Any,
     follow: bool,
+    order: Any,
     patience_s: float,
     evals: str | None,
     shards: int,
@@ -122,7 +124,9 @@ def _job(
     for flag, value in (("--again", again), ("--as", as_name), ("--cfg", overrides), (f"--evals={file}", file)):
         if value:
             raise ConfigError(f"--follow: it evaluates the experiment as it is, so it doesn't go with {flag}.")
-    return functools.partial(evaluators.follow_run, path, names=names, shards=shards, patience_s=patience_s)
+    return functools.partial(
+        evaluators.follow_run, path, names=names, order=order, shards=shards, patience_s=patience_s
+    )
 
 
 def _run_of(path: Path) -> rundir.RunDir | None:

@@ -1,7 +1,7 @@
 """Decoding: greedy, sampling and beam search over any model that gives next-token logits, jitted and batched."""
 
 from evaluators.decode.beam import Beam
-from evaluators.decode.decoders import Decoded, Decoder, Greedy, Sample
+from evaluators.decode.decoders import Decoded, Decoder, Greedy, OneByOne, Sample
 from evaluators.decode.evaluator import DecodeEvaluator
 from evaluators.decode.program import DecodeProgram
 from evaluators.decode.steps import CachedModel
@@ -15,6 +15,7 @@ __all__ = [
     "Decoded",
     "Decoder",
     "Greedy",
+    "OneByOne",
     "Sample",
     "decoded_rows",
     "write_decoded",

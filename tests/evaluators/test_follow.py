@@ -53,14 +53,23 @@ def test_it_waits_for_training_in_another_thread(trial: rundir.TrialDir, tmp_pat
         shutil.move(hidden / f"ckpt_{step}", trial.checkpoints / f"ckpt_{step}")
     timer = threading.Timer(0.5, lambda: rundir.write_status(trial, "done"))
     timer.start()
-    records = evaluators.follow_run(trial, poll_s=0.05, patience_s=60, newest_first=True)
+    records = evaluators.follow_run(trial, poll_s=0.05, patience_s=60, order="newest")
     timer.join()
     assert [record["step"] for record in records] == tiny.STEPS[::-1]
+
+
+def test_the_latest_only_and_the_others_are_on_record(trial: rundir.TrialDir) -> None:
+    (record,) = evaluators.follow_run(trial, order="latest")
+    assert (record["step"], record["status"]) == (40, "done")
+    statuses = {step: found["status"] for (_, step), found in rundir.read_eval_results(trial).items()}
+    assert statuses == {10: "skipped", 20: "skipped", 30: "skipped", 40: "done"}
 
 
 def test_a_run_without_stand_alone_evaluators_cannot_be_followed(trial: rundir.TrialDir) -> None:
     with pytest.raises(ConfigError, match=r"unknown stand-alone evaluator 'tset'\. Did you mean 'test'"):
         evaluators.follow_run(trial, names=["tset"])
+    with pytest.raises(ConfigError, match=r"--order: unknown order 'new'"):
+        evaluators.follow_run(trial, order="new")  # pyright: ignore[reportArgumentType]
     konfig.save(tiny.config(inside=tiny.evaluator(tiny.node("evals.Final"))), trial.config_path)
     with pytest.raises(ConfigError, match="has no stand-alone evaluator"):
         evaluators.follow_run(trial)

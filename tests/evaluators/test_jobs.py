@@ -152,11 +152,15 @@ def test_what_may_change_the_numbers_is_a_change_inherited_parts_too(trial: rund
 
 # -- other evaluators, other shares, best
 EVALS_FILE = """
-from kauldron_core import konfig
+from kauldron_core import kd, konfig
 from tests.evaluators import tiny
 
+class Mine(kd.metrics.Accuracy):
+    pass
+
 def get_config():
-    new = tiny.evaluator(tiny.node("evals.Final"), metrics={"top2": tiny.accuracy(top_k=2)})
+    mine = konfig.ConfigDict({"__qualname__": f"{__name__}:Mine", "logits": "preds", "labels": "batch.label"})
+    new = tiny.evaluator(tiny.node("evals.Final"), metrics={"top2": tiny.accuracy(top_k=2), "mine": mine})
     return konfig.ConfigDict({"new": new, "short": tiny.evaluator(tiny.node("evals.Final"), num_batches=2)})
 """
 
@@ -169,7 +173,9 @@ def test_evaluators_of_another_file_on_old_checkpoints(
     monkeypatch.chdir(tmp_path)
     records = evaluators.evaluate_run(trial, evals=file, step="all")
     assert keys(records) == [("trial", name, step, "done") for step in tiny.STEPS for name in ("new", "short")]
-    assert records[-2]["values"]["metrics/top2"] > 0.5 and records[-1]["num_examples"] == 16
+    values = records[-2]["values"]
+    assert values["metrics/mine"] == tiny.by_hand(trial, 40)[0] / tiny.NUM_TEST < values["metrics/top2"]
+    assert records[-1]["num_examples"] == 16
     assert keys(evaluators.evaluate_run(trial, evals=file, names=["test"])) == [("trial", "test", 40, "done")]
     assert "goes by the evaluators of the experiment" in one_line_error(trial, evals=file, step="due")
     (tmp_path / "empty.py").write_text("from kauldron_core import konfig\nget_config = konfig.ConfigDict\n")
