@@ -155,12 +155,16 @@ class RetrainStage:
         def prepare() -> planning.Prepared:
             experiment = sources.read_experiment(source)
             konfig.apply_overrides(experiment.config, [f"{path}={text}" for path, text in _texts(self.cfg)])
-            points = {trial.name: trial.overrides for trial in sources.made_trials(source)}
-            axes = [konfig.listed([_without_seed(points[name], self.seeds) for name in chosen])]
+            standing = {trial.name: trial.overrides for trial in sources.made_trials(source)}
+            points = {name: _without_seed(standing[name], self.seeds) for name in chosen}
+            # Of trials that differ in their seed alone the best one stands for all.
+            firsts = {repr(points[name]): name for name in reversed(chosen)}
+            kept = [name for name in chosen if name in firsts.values()]
+            axes = [konfig.listed([points[name] for name in kept])]
             prepared = planning.prepare_experiment(experiment, axes, run_spec, command=_command(context))
             if self.start_from == "checkpoint":
                 for at, trial in enumerate(prepared.plan.trials):
-                    _lay_checkpoint(source.trial(chosen[at // self.seeds]), prepared, trial)
+                    _lay_checkpoint(source.trial(kept[at // self.seeds]), prepared, trial)
             return prepared
 
         return _run_sweep(prepare, run_spec, context)

@@ -233,5 +233,5 @@ def _name(trial: Any) -> str:
 
 
 def _last_line(trial: Any) -> str:
-    text = str(trial.get_error() or "unknown error").strip()
+    text = str(trial.get_error() or "its process died").strip()
     return text.splitlines()[-1]
