@@ -175,7 +175,7 @@ class Evaluator(CollectingEvaluator):
             readers.append(self.per_example)
         model, rng_streams = self.require("model"), self.rng_streams or RngStreams()
         forward = ForwardPass(model, rng_streams, readers, method=self.method, precision=self.precision)
-        return EvalForward(forward, self.dtype)
+        return EvalForward(forward, self.dtype, self.sharding)
 
     @property
     def _walk(self) -> Walk:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
@@ -15,6 +16,7 @@ from kauldron_core import metrics as metrics_lib
 from kauldron_core.evals.packing import Packed, pack
 from kauldron_core.evals.per_example import PerExample
 from kauldron_core.forward import AuxiliariesState, Context, ForwardPass, TrainState, collect_metrics, padding_mask_of
+from kauldron_core.sharding import ShardingStrategy
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -50,13 +52,19 @@ class EvalForward:
       forward: Model and random streams.
       dtype: What parameters and inputs are cast to before the model, None as they are. Its outputs come back as
         float32 then, so that losses and metrics are computed in it.
+      sharding: Whose mesh the model means.
     """
 
     forward: ForwardPass
     dtype: Any = None
+    sharding: ShardingStrategy | None = None
 
     def __call__(self, context: Context) -> Context:
         """Returns `context` with `preds` and `interms`. Traced."""
+        with contextlib.nullcontext() if self.sharding is None else self.sharding.set_global_mesh():
+            return self._in_mesh(context)
+
+    def _in_mesh(self, context: Context) -> Context:
         if self.dtype is None:
             return self.forward.evaluate(context)
         seen = self.forward.evaluate(

@@ -130,9 +130,10 @@ class Structure:
         if strategy is None or strategy.is_trivial:
             return None
         # Numbers make no difference to shapes.
-        forward = self._build({}).forward(Outputs())
-        state = jax.eval_shape(lambda batch: program_lib.init_state(self._build({}), batch), self._batch)
-        variables = jax.eval_shape(forward.init_variables, self._batch)
+        program = self._build({})
+        with strategy.set_global_mesh():
+            state = jax.eval_shape(lambda batch: program_lib.init_state(program, batch), self._batch)
+            variables = jax.eval_shape(program.forward(Outputs()).init_variables, self._batch)
         return Layout(strategy, state=state, variables=variables, batch=self._batch)
 
     def program(self, numbers: Sequence[Any]) -> Program:

@@ -26,8 +26,7 @@ class Layout:
     def __init__(self, strategy: ShardingStrategy, *, state: TrainState, variables: Any, batch: Any):
         self._strategy = strategy
         self.state: TrainState = strategy.state_shardings(state, variables=variables)
-        self._batch = strategy.batch_shardings(batch)
-        self._stack = jax.tree.map(_with_leading_dimension, self._batch)
+        strategy.batch_shardings(batch)  # Refused here, before anything starts.
         self.replicated = NamedSharding(strategy.device_mesh, PartitionSpec())
 
     def template(self, spec: TrainState) -> TrainState:
@@ -40,17 +39,7 @@ class Layout:
 
     def put_stack(self, stack: Any) -> Any:
         """Returns batches stacked along a new first dimension as global arrays."""
-        if jax.process_count() == 1:
-            return jax.device_put(stack, self._stack)
-        return jax.tree.map(
-            lambda part, sharding: jax.make_array_from_process_local_data(sharding, np.asarray(part)),
-            stack,
-            self._stack,
-        )
-
-
-def _with_leading_dimension(sharding: NamedSharding) -> NamedSharding:
-    return NamedSharding(sharding.mesh, PartitionSpec(None, *sharding.spec))
+        return self._strategy.put_stack(stack)
 
 
 def stacked(batches: Sequence[Any], *, size: int) -> Any:

@@ -19,7 +19,8 @@ import jax
 if len(sys.argv) > 2:
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(sys.argv[2], num_processes=2, process_id=int(sys.argv[3]))
-from kauldron_core import kd
+import flax.linen as nn
+from kauldron_core import kd, kontext
 from kauldron_core.train import Evaluated, Logged
 from tests.kauldron_core import experiments
 
@@ -33,11 +34,23 @@ TWO_BY_FOUR = kd.sharding.ShardingStrategy(
     mesh=mesh("data", "model", shape=(2, -1)),
     params=kd.sharding.PathRules(rules={"Dense_0.kernel": (None, "model"), "Dense_1.kernel": ("model", None)}),
 )
+class Named(nn.Module):
+    # Says where an activation is, by the axes of the mesh.
+
+    x: kontext.Key = "batch.x"
+
+    @nn.compact
+    def __call__(self, x):
+        x = nn.tanh(nn.Dense(16)(x))
+        return nn.Dense(experiments.CLASSES)(kd.sharding.with_sharding_constraint(x, ("data", "model")))
+
+
 CASES = {
     "replicated": {},
     "fsdp": {"sharding": FSDP},
     "2x4": {"sharding": TWO_BY_FOUR},
     "calls": {"sharding": FSDP, "steps_per_call": 3},
+    "named": {"sharding": TWO_BY_FOUR, "model": Named()},
     # Two hosts hold the rows of a batch in another order, in which dropout would hit others.
     "plain": {"model": kd.nn.MLP(hidden=16, features=experiments.CLASSES, x="batch.x")},
 }
@@ -94,7 +107,8 @@ def alone(tmp_path_factory):
 
 @pytest.mark.process
 def test_eight_devices_train_like_one(alone, tmp_path):
-    found = result(start(tmp_path, "replicated,fsdp,2x4,calls", devices=8))
+    found = result(start(tmp_path, "replicated,fsdp,2x4,calls,named", devices=8))
+    assert np.isfinite(found.pop("named")["test"]).all()
     for case in found.values():
         assert_like(case, alone["replicated"])
     assert found["replicated"]["kernel"] == [4, 16]
