@@ -28,7 +28,10 @@ class Holder(logging.Handler):
         ray.util.remove_placement_group(self._group)
 
 
-def test_u14_a_busy_cluster_is_waited_for_and_named(run_dir):
+def test_u14_a_busy_cluster_is_waited_for_and_named(run_dir, monkeypatch):
+    from ray_cluster import tuning
+
+    monkeypatch.setattr(tuning, "_PATIENCE_S", 1.0)
     holder = Holder()
     logger = logging.getLogger("ray_cluster.tuning")
     logger.addHandler(holder)

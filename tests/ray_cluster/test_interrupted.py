@@ -61,7 +61,9 @@ def _check_goes_on(run: rundir.RunDir) -> None:
         assert steps == sorted(set(steps))
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.soak)]
+)
 def test_a_signal_saves_the_running_trials_and_ends_the_ray_that_was_started(number, status, run_dir, start_driver):
     run = rundir.RunDir(run_dir)
     driver = start_driver("local")

@@ -164,6 +164,7 @@ def test_any_other_scheduler_of_tune_is_given_by_its_name():
     assert type(scheduler).__name__ == "HyperBandScheduler"
 
 
+@pytest.mark.soak
 def test_a_tuner_of_ones_own_takes_our_trainable(root):
     from ray import tune
 
