@@ -55,7 +55,8 @@ def _restore(path: epath.Path, arguments: Any) -> Any:
     import orbax.checkpoint as ocp  # Takes seconds, and only who reads or writes a checkpoint needs it.
 
     with ocp.Checkpointer(_handler()) as reader:
-        return reader.restore(path / layout.STATE, args=arguments)
+        # Orbax takes absolute paths only.
+        return reader.restore(path.absolute() / layout.STATE, args=arguments)
 
 
 def _with_sharding(leaf: Any) -> jax.ShapeDtypeStruct:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import shutil
 import threading
@@ -69,6 +70,11 @@ def test_a_run_comes_back_in_one_line(trained: rundir.TrialDir, step: Any, expec
 def _losses(trial: rundir.TrialDir) -> dict[int, float]:
     events = [event for event in rundir.read_events(trial.events) if event["kind"] == "evaluated"]
     return {event["step"]: event["values"]["losses/total"] for event in events if event["step"] > 0}
+
+
+def test_a_relative_path_is_as_good(trained: rundir.TrialDir) -> None:
+    _, state = kd.load_run(os.path.relpath(trained.path))
+    assert state.step == 12
 
 
 def test_best_is_by_the_metric_of_the_sweep_unless_another_is_named(trained: rundir.TrialDir) -> None:
