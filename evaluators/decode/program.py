@@ -11,9 +11,10 @@ import jax
 import jax.numpy as jnp
 
 from evaluators.decode.decoders import Decoded, Decoder, Prompts
-from evaluators.decode.steps import CachedSteps, Steps, UncachedSteps, num_rows_of
+from evaluators.decode.steps import CachedSteps, Steps, UncachedSteps
 from kauldron_core import kontext
 from kauldron_core.errors import ConfigError
+from kauldron_core.evals.program import num_rows_of
 from kauldron_core.forward import Context, ForwardPass, RngStreams, TrainState, padding_mask_of
 from kauldron_core.modules import set_train_property
 

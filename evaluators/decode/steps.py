@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from kauldron_core import kontext
+from kauldron_core.evals.program import num_rows_of
 from kauldron_core.forward import Context
 
 
@@ -115,8 +116,3 @@ def repeat_rows(tree: Any, num_copies: int, *, num_rows: int | None = None) -> A
         return jnp.repeat(leaf, num_copies, axis=0) if is_per_row and num_copies > 1 else leaf
 
     return jax.tree.map(repeat, tree)
-
-
-def num_rows_of(batch: Any) -> int:
-    """Returns how many examples a batch holds."""
-    return next(leaf.shape[0] for leaf in jax.tree.leaves(batch) if jnp.ndim(leaf))

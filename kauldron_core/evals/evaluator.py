@@ -52,7 +52,7 @@ class Evaluator(CollectingEvaluator):
       method: Which method of the model computes `preds`; None is `__call__`.
       sharding: What is split over the devices; the trainer's where unset.
       precision: In which types the model computes; the trainer's where unset.
-      dtype: What parameters and inputs are cast to for the model, `'bfloat16'`; its outputs come back as float32.
+      dtype: Short for a `precision` that computes in this type, `'bfloat16'`; outputs come back as float32.
       discard_opt: Whether a stand-alone evaluation reads the checkpoint without the optimizer's state. Where unset it
         does so if there is no `init_transform`, which may need it.
       per_example: What to keep of each example, besides the numbers over all of them.
@@ -174,8 +174,9 @@ class Evaluator(CollectingEvaluator):
         if self.per_example is not None:
             readers.append(self.per_example)
         model, rng_streams = self.require("model"), self.rng_streams or RngStreams()
-        forward = ForwardPass(model, rng_streams, readers, method=self.method, precision=self.precision)
-        return EvalForward(forward, self.dtype, self.sharding)
+        precision = self.precision if self.dtype is None else Precision(compute=self.dtype)
+        forward = ForwardPass(model, rng_streams, readers, method=self.method, precision=precision)
+        return EvalForward(forward, self.sharding)
 
     @property
     def _walk(self) -> Walk:

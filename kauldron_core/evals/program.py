@@ -50,31 +50,16 @@ class EvalForward:
 
     Attributes:
       forward: Model and random streams.
-      dtype: What parameters and inputs are cast to before the model, None as they are. Its outputs come back as
-        float32 then, so that losses and metrics are computed in it.
       sharding: Whose mesh the model means.
     """
 
     forward: ForwardPass
-    dtype: Any = None
     sharding: ShardingStrategy | None = None
 
     def __call__(self, context: Context) -> Context:
         """Returns `context` with `preds` and `interms`. Traced."""
         with contextlib.nullcontext() if self.sharding is None else self.sharding.set_global_mesh():
-            return self._in_mesh(context)
-
-    def _in_mesh(self, context: Context) -> Context:
-        if self.dtype is None:
             return self.forward.evaluate(context)
-        seen = self.forward.evaluate(
-            context.replace(
-                params=_cast(context.params, self.dtype),
-                collections=_cast(context.collections, self.dtype),
-                batch=_cast(context.batch, self.dtype),
-            )
-        )
-        return context.replace(preds=_cast(seen.preds, jnp.float32), interms=_cast(seen.interms, jnp.float32))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -118,14 +103,6 @@ class EvalProgram:
 def num_rows_of(batch: Any) -> int:
     """Returns how many rows a batch has, padding included."""
     return next(leaf.shape[0] for leaf in jax.tree.leaves(batch) if jnp.ndim(leaf))
-
-
-def _cast(tree: Any, dtype: Any) -> Any:
-    def cast(leaf: Any) -> Any:
-        is_real = hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jnp.floating)
-        return leaf.astype(dtype) if is_real else leaf
-
-    return jax.tree.map(cast, tree)
 
 
 def split_by_mask(forward: EvalForward, parts: Parts, state: TrainState, batch: Any) -> tuple[Parts, Parts]:
