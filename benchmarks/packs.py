@@ -57,7 +57,7 @@ def model_class(Key: Any) -> Any:
 try:
     from kauldron_core.kontext import Key
 except ImportError:  # In the environment of the peer.
-    from kauldron.typing import Key
+    from kauldron.kontext import Key
 
 Model = model_class(Key)
 
@@ -163,10 +163,10 @@ def peer_seconds(count: int) -> float:
 
     began = time.perf_counter()
     for rate in rates(count):
-        trainer = trainer_of(kd, rate)
+        trainer = trainer_of(kd, rate, workdir="/nonexistent")
         state = trainer.init_state()
-        for _, batch in zip(range(NUM_STEPS), trainer.train_ds.device_put(trainer.sharding.batch), strict=False):
-            state, _ = trainer.trainstep.step(state, batch)
+        for _, batch in zip(range(NUM_STEPS), trainer.train_ds, strict=False):
+            state, _ = trainer.trainstep.step(state=state, batch=batch)
         jax.block_until_ready(state)
     return time.perf_counter() - began
 
