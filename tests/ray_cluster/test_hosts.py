@@ -5,6 +5,7 @@ import pytest
 
 import ray_cluster
 from kauldron_core import kd, rundir
+from ray_cluster import control
 from tests.ray_cluster import tiny
 from tests.ray_cluster.conftest import HOST_WORKER, actor_processes
 from tests.ray_cluster.test_faults import Killer
@@ -44,3 +45,30 @@ def test_two_hosts_train_what_one_would_and_start_again_together(run_dir):
     list(kd.train.load_trial(alone).iter_train())
     np.testing.assert_allclose(_losses(run.trial("0001")), _losses(alone), rtol=1e-5)
     assert len(_losses(run.trial("0000"))) == len(_losses(alone))
+
+
+class Stopper:
+    """A sidecar that asks the run to stop when its trial has a checkpoint."""
+
+    def start(self, run_dir):
+        self._run = run_dir
+
+    def poll(self):
+        if (self._run.trial("0000").checkpoints / "ckpt_10").exists():
+            control.request_stop(self._run, reason="kdr stop by a test")
+
+    def close(self, results):
+        self.results = results
+
+
+@pytest.mark.soak
+def test_two_hosts_stop_at_the_same_step_and_go_on(run_dir):
+    plan = tiny.plan(run_dir, tiny.trial(0, num_steps=60, slow_s=0.15), pools=(), hosts=2)
+    stopper = Stopper()
+    with pytest.raises(SystemExit):
+        ray_cluster.run(plan, sidecars=[stopper])
+    assert [row.status for row in stopper.results.rows] == ["preempted"]
+    assert 10 <= stopper.results.rows[0].step < 60
+    results = ray_cluster.run(plan)
+    assert results.ok
+    assert results.rows[0].step == 60
