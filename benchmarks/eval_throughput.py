@@ -1,6 +1,6 @@
 """What an evaluation costs over a hand-written jitted forward loop: three models, in one run, pair by pair.
 
-    python benchmarks/eval_throughput.py [--models=mlp,convnet,mlp_in_memory] [--rounds=15] [--examples=4096]
+    python benchmarks/eval_throughput.py [--models=mlp,convnet,mlp_in_memory] [--rounds=15] [--examples=16401]
 
 Both walk over the batches of the same pipeline, padded and masked, and give the mean cross entropy and the accuracy.
 Prints examples a second of the evaluator relative to the loop (1 is as fast): median and quartiles of the ratios of
@@ -102,7 +102,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", default=",".join(CASES))
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--examples", type=int, default=4096 + 17)
+    parser.add_argument("--examples", type=int, default=16_384 + 17)
     args = parser.parse_args()
     print(f"{args.examples} examples, batches of {BATCH_SIZE}, {args.rounds} pairs; 1 is as fast as the loop")
     for name in args.models.split(","):

@@ -16,8 +16,9 @@ from kauldron_core.forward import AuxiliariesState, padding_mask_of
 
 _AT_ONCE = 32
 """Batches whose states go to the host together."""
-_AHEAD = 4
-"""Batches that the device may be behind. Each holds its inputs until it is done."""
+_MAX_BEHIND = 64
+_MAX_BEHIND_BYTES = 256 * 2**20
+"""How far the device may be behind, in batches and in what they hold: inputs stay until a batch is done."""
 
 
 class Collector:
@@ -30,6 +31,8 @@ class Collector:
         self._examples: list[dict[str, Any]] | None = None if per_example is None else []
         self._kept: tuple[Any, ...] | None = None
         self._is_empty = True
+        self._max_behind = 2
+        self._behind = 0
 
     def add(self, states: Packed, *, without: Parts | None = None) -> None:
         """Takes the states of a batch.
@@ -40,20 +43,26 @@ class Collector:
         """
         self._is_empty = False
         is_alike = not self._pending or _are_alike(states, self._pending[-1])
-        if without or not is_alike or len(self._pending) == _AT_ONCE + _AHEAD:
-            self._flush(_AT_ONCE if is_alike and not without else None)
+        if without or not is_alike:
+            self._flush(None)
+        elif len(self._pending) >= _AT_ONCE + self._max_behind:
+            self._flush(_AT_ONCE)
         if without:
             left = merged([states]).without(losses=without.losses, metrics=without.metrics)
             self._total = self._total.merge(left)
             return
         self._pending.append(states)
-        if len(self._pending) > _AHEAD:
-            earlier = self._pending[-1 - _AHEAD].small
-            if not earlier.is_ready():  # pyright: ignore[reportAttributeAccessIssue]
-                earlier.block_until_ready()
+        self._behind += 1
+        if self._behind > self._max_behind:
+            # Half of them at once: waking up for each batch costs more than a small model needs for one.
+            self._behind = self._max_behind // 2
+            self._pending[-1 - self._behind].small.block_until_ready()
 
-    def count(self, num_examples: int) -> None:
+    def count(self, num_examples: int, batch: Any) -> None:
         """Takes the number of examples in a batch."""
+        if not self._num_examples:
+            num_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(batch))
+            self._max_behind = max(2, min(_MAX_BEHIND, _MAX_BEHIND_BYTES // max(num_bytes, 1)))
         self._num_examples += num_examples
 
     def keep(self, outputs: dict[str, Any], batch: Any, places: np.ndarray) -> None:
@@ -76,7 +85,9 @@ class Collector:
         return Collected(self._total, self._num_examples, self._examples)
 
     def _flush(self, count: int | None) -> None:
-        now, self._pending = self._pending[:count], self._pending[len(self._pending[:count]) :]
+        now = self._pending[:count]
+        self._pending = self._pending[len(now) :]
+        self._behind = min(self._behind, len(self._pending))
         if now:
             self._total = self._total.merge(merged(now))
 

@@ -102,7 +102,7 @@ class Evaluator(CollectingEvaluator):
                     raise EvaluationStopped(self.name)
                 placed, num_examples = self._placed(batch)
                 outputs = self._evaluate_batch(state, placed, collector)
-                collector.count(num_examples)
+                collector.count(num_examples, placed)
                 if self.per_example is not None:
                     rows = np.arange(num_rows_of(placed))
                     collector.keep(outputs, batch, (number * len(rows) + rows) * shard_count + shard_index)
