@@ -16,6 +16,7 @@ from ray.exceptions import RayActorError, RayTaskError
 
 import evaluators
 from kauldron_core import rundir
+from kauldron_core.errors import RunFailed
 from ray_cluster import control, passing
 from ray_cluster.host_worker import Record, describe
 from ray_cluster.jax_process import ProcessSettings
@@ -172,6 +173,10 @@ class Supervisor(tune.Trainable):
             # The child's own set-up failed: it is on the wrong platform, or can't see the run directory.
             cause = error.cause if isinstance(error.cause, Exception) else error
             self._after_exception({"error": describe(cause), "is_setup": True})
+        except RunFailed as error:
+            # Last: what a child raises is of its own class and of Ray's.
+            self._end_child()
+            self._after_failure(str(error), again=self._policy.after_death())
 
     def _follow_child(self) -> None:
         run_dir = self._settings.process.run_dir

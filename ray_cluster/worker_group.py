@@ -15,11 +15,13 @@ import ray
 from ray.exceptions import GetTimeoutError, RayActorError
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from kauldron_core.errors import RunFailed
 from ray_cluster.host_worker import ENDINGS, HostWorker, Record
 from ray_cluster.jax_process import ProcessSettings, Seat
 from ray_cluster.placement import actor_options
 
 _ANSWER_S = 2.0
+_START_S = 120.0
 _DEATH_S = 3.0
 """A process whose peer has died raises before the death is known; so long it is waited for."""
 
@@ -46,18 +48,25 @@ class WorkerGroup:
             seat = Seat(rank=rank, num_processes=num_hosts) if num_hosts > 1 else None
             worker = ray.remote(HostWorker).options(**options, scheduling_strategy=strategy or "DEFAULT")
             self._members.append(worker.remote(process, seat))
-        addresses = [member.address.remote() for member in self._members] if num_hosts > 1 else []
-        self._warming = [member.warm.remote(*addresses) for member in self._members]
+        self._addresses = [member.address.remote() for member in self._members] if num_hosts > 1 else []
+        self._warming = [member.warm.remote(*self._addresses) for member in self._members]
+        self._give_up_at = time.monotonic() + _START_S
         self._polling: dict[int, Any] = {}
         self._ended: set[int] = set()
         self._last: Record | None = None
 
     def warmed(self, *, wait_s: float) -> dict[str, Any] | None:
-        """Returns what the first process is, None while they are not all ready; raises what kept one from it."""
+        """Returns what the first process is, None while they are not all ready.
+
+        Raises:
+          RunFailed: If one has not even started in time.
+          Exception: What kept one from being ready.
+        """
         ready, _ = ray.wait(self._warming, num_returns=len(self._warming), timeout=wait_s)
         for one in ready:
             ray.get(one)
         if len(ready) < len(self._warming):
+            self._refuse_missing()
             return None
         facts = ray.get(self._warming)
         nodes = {"nodes": [one["node"] for one in facts]} if len(facts) > 1 else {}
@@ -110,6 +119,16 @@ class WorkerGroup:
         """Ends all processes at once."""
         for member in self._members:
             ray.kill(member)
+
+    def _refuse_missing(self) -> None:
+        """Names the processes that have not started, once it is time to give up on them."""
+        if not self._addresses or time.monotonic() < self._give_up_at:
+            return
+        there, _ = ray.wait(self._addresses, num_returns=len(self._addresses), timeout=0)
+        missing = [str(rank) for rank, one in enumerate(self._addresses) if one not in there]
+        if missing:
+            number = len(self._members)
+            raise RunFailed(f"process {', '.join(missing)} of {number} did not start within {_START_S:g} s")
 
     def _taken(self, rank: int, records: list[Record]) -> list[Record]:
         """Returns those of a process's records that the trial says."""
