@@ -35,7 +35,7 @@ def command(path: str, trial: str | None, wait: bool) -> int:
     """Ask a run to save and end, or one trial of it.
 
     Running trials write a checkpoint first. A run that was stopped goes on where it was when it is started again; a
-    trial that was stopped by itself has ended, and `kdr sweep --resume RUN --retry-failed` goes on with it.
+    trial that was stopped by itself has ended, and `kdr sweep --resume=RUN --retry-failed` goes on with it.
     """
     run_dir = find_run(path)
     found = find_trial(run_dir, trial) if trial is not None else None

@@ -98,10 +98,13 @@ def test_an_evaluator_inside_training_serves_a_scheduler(tmp_path: Path) -> None
 
 
 def test_dry_run_says_what_a_search_chooses_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = [RATE, "--run.search=optuna", "--run.num_samples=9", *LOSS, f"--run.root={tmp_path}", "--dry-run"]
+    axes = [RATE, "--sweep.model.hidden=[8, 16]", "--sweep.seed,train_ds.batch_size=[(1, 64), (2, 128)]"]
+    words = [*axes, "--run.search=optuna", "--run.num_samples=9", *LOSS, f"--run.root={tmp_path}", "--dry-run"]
     assert main(["sweep", DIGITS, *words]) == 0
     out = capsys.readouterr().out
-    assert "optimizer.learning_rate=loguniform(0.0001, 0.1)" in out
+    assert "optimizer.learning_rate=loguniform(0.0001, 0.1)\n" in out
+    assert "model.hidden=[8, 16]\n" in out
+    assert "seed,train_ds.batch_size=[(1, 64), (2, 128)]\n" in out
     assert re.search(r"trials +9, each with 1 CPU", out)
 
 
