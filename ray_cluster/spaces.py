@@ -55,6 +55,12 @@ class Dimension:
             return point[self._range.path]
         return next(at for at, one in enumerate(self.choices) if all(point[path] == value for path, value in one))
 
+    def __str__(self) -> str:
+        if self.choices is None:
+            return str(self._range.distribution)
+        rows = [tuple(value for _, value in point) for point in self.choices]
+        return f"[{', '.join(repr(row[0] if len(row) == 1 else row) for row in rows)}]"
+
     @property
     def _range(self) -> konfig.RandomAxis:
         if self.axis is None:
@@ -153,9 +159,7 @@ class SearchSpace:
         """Returns a text a dimension; equal for equal spaces."""
         if self.conditional is not None:
             return [f"{getattr(self.conditional.function, '__qualname__', self.conditional.function)}()"]
-        return [
-            f"{one.name}={one.axis.distribution if one.axis else list(one.choices or ())}" for one in self.dimensions
-        ]
+        return [f"{one.name}={one}" for one in self.dimensions]
 
     def ends(self) -> list[Point]:
         """Returns points that hold every choice and both ends of every range, each of them once."""
