@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from evaluators.backlog import Backlog, RunWatch
 from evaluators.checkpoint_evaluator import CheckpointEvaluator
 from evaluators.follow import follow_run
-from evaluators.jobs import evaluate_run
+from evaluators.jobs import EvalPlan, evaluate_run, plan_run
 from evaluators.ledger import due
 from evaluators.shards import evaluate_in_shards, evaluate_shard
 from evaluators.trial import Changes, evaluator_fingerprint, standalone_strategies
@@ -39,6 +39,7 @@ __all__ = [
     "Changes",
     "CheckpointEvaluator",
     "DecodeEvaluator",
+    "EvalPlan",
     "Greedy",
     "KnnProbe",
     "LinearProbe",
@@ -54,6 +55,7 @@ __all__ = [
     "evaluator_fingerprint",
     "follow_run",
     "is_committed",
+    "plan_run",
     "standalone_strategies",
 ]
 

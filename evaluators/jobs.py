@@ -6,7 +6,7 @@ import dataclasses
 import os
 import pathlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import Literal
+from typing import Any, Literal, TypedDict, Unpack
 
 from evaluators import ledger, watcher
 from evaluators import trial as trial_lib
@@ -33,16 +33,52 @@ class _Request:
     mode: str | None = None
 
 
+class Selection(TypedDict, total=False):
+    """Which evaluations: the arguments of `plan_run`."""
+
+    step: Step
+    names: Iterable[str] | None
+    evals: str | os.PathLike[str] | None
+    again: bool
+    as_name: str | None
+    overrides: Sequence[str]
+    metric: str | None
+    mode: Literal["max", "min"] | None
+
+
 @dataclasses.dataclass(frozen=True)
-class _Task:
-    """One evaluation to make."""
+class Task:
+    """One evaluation to make: what `CheckpointEvaluator.evaluate` takes, in this process or in another."""
 
     trial: TrialDir
     name: str
     step: int
 
 
-def evaluate_run(
+@dataclasses.dataclass(frozen=True)
+class EvalPlan:
+    """The evaluations of a run, checked, before the first one.
+
+    Attributes:
+      tasks: What to evaluate, trial by trial, oldest checkpoint first. What has a record is among them.
+      missing: A record for each trial that has no such checkpoint; it is written nowhere.
+      changes: How the evaluations differ from what the trials' configs say.
+      again: Whether to evaluate though there are records.
+      as_name: Name to record under.
+    """
+
+    tasks: list[Task]
+    missing: list[Record]
+    changes: Changes
+    again: bool = False
+    as_name: str | None = None
+
+    def options(self) -> dict[str, Any]:
+        """Returns the arguments of `CheckpointEvaluator.evaluate` that all tasks share."""
+        return {"again": self.again, "as_name": self.as_name, "changes": self.changes}
+
+
+def plan_run(
     run_or_trial: str | os.PathLike[str],
     *,
     step: Step = "latest",
@@ -53,14 +89,8 @@ def evaluate_run(
     overrides: Sequence[str] = (),
     metric: str | None = None,
     mode: Literal["max", "min"] | None = None,
-    shards: int = 1,
-    trust: Sequence[str] = (),
-    on_record: Callable[[Record], None] | None = None,
-) -> list[Record]:
-    """Evaluates checkpoints of a run directory or a trial and returns the records, oldest checkpoint first.
-
-    What has a record already is not evaluated again; its record is returned. Everything is checked before the first
-    evaluation.
+) -> EvalPlan:
+    """Returns what `evaluate_run` with these arguments evaluates, for whoever hands it out to several processes.
 
     Args:
       run_or_trial: A run directory (all its trials) or a trial's folder.
@@ -73,20 +103,10 @@ def evaluate_run(
       overrides: Changes of the config (`evals.test.num_batches=2`). A changed evaluator needs `as_name`.
       metric: What `best` goes by, `test/metrics/accuracy`; where unset that of the sweep.
       mode: Whether more or less of it is better; where unset that of the sweep.
-      shards: Evaluate so many disjoint shares of the data, one after the other, and merge their states.
-      trust: Packages whose names configs may call.
-      on_record: Called with each record as it is there.
-
-    Returns:
-      The records, each with the key `trial`. A trial that lacks the checkpoint asked for has one of status `skipped`,
-      which is not written anywhere.
 
     Raises:
       ConfigError: If there is no such run, checkpoint or evaluator, or a changed evaluator has no new name.
     """
-    if shards < 1:
-        raise ConfigError(f"--shards: must be at least 1, not {shards}.")
-    worker = CheckpointEvaluator(trust=trust)
     own = trial_lib.read_evaluators(evals) if evals is not None else {}
     request = _Request(
         step=_parse_step(step),
@@ -98,14 +118,46 @@ def evaluate_run(
         mode=mode,
     )
     tasks, missing = _plan(find_trials(run_or_trial), request)
-    records = [*missing]
-    for record in missing:
+    return EvalPlan(tasks, missing, request.changes, again, as_name)
+
+
+def evaluate_run(
+    run_or_trial: str | os.PathLike[str],
+    *,
+    shards: int = 1,
+    trust: Sequence[str] = (),
+    on_record: Callable[[Record], None] | None = None,
+    **selection: Unpack[Selection],
+) -> list[Record]:
+    """Evaluates checkpoints of a run directory or a trial and returns the records, oldest checkpoint first.
+
+    What has a record already is not evaluated again; its record is returned. Everything is checked before the first
+    evaluation.
+
+    Args:
+      run_or_trial: A run directory (all its trials) or a trial's folder.
+      shards: Evaluate so many disjoint shares of the data, one after the other, and merge their states.
+      trust: Packages whose names configs may call.
+      on_record: Called with each record as it is there.
+      **selection: Which evaluations: the arguments of `plan_run`, such as `step` and `names`.
+
+    Returns:
+      The records, each with the key `trial`. A trial that lacks the checkpoint asked for has one of status `skipped`,
+      which is not written anywhere.
+
+    Raises:
+      ConfigError: If there is no such run, checkpoint or evaluator, or a changed evaluator has no new name.
+    """
+    if shards < 1:
+        raise ConfigError(f"--shards: must be at least 1, not {shards}.")
+    worker = CheckpointEvaluator(trust=trust)
+    plan = plan_run(run_or_trial, **selection)
+    records = [*plan.missing]
+    for record in plan.missing:
         _tell(on_record, record)
-    for task in tasks:
-        worker.open(task.trial, request.changes)  # A config that can't be built is the user's to mend, no result.
-        record = worker.evaluate(
-            task.trial, task.name, task.step, again=again, as_name=as_name, changes=request.changes, shards=shards
-        )
+    for task in plan.tasks:
+        worker.open(task.trial, plan.changes)  # A config that can't be built is the user's to mend, no result.
+        record = worker.evaluate(task.trial, task.name, task.step, shards=shards, **plan.options())
         records.append({"trial": task.trial.name, **record})
         _tell(on_record, records[-1])
     return records
@@ -145,9 +197,9 @@ def find_trials(run_or_trial: str | os.PathLike[str]) -> list[TrialDir]:
     raise ConfigError(unknown_name("run or trial", path.name, siblings, at=str(path.parent)))
 
 
-def _plan(trials: list[TrialDir], request: _Request) -> tuple[list[_Task], list[Record]]:
+def _plan(trials: list[TrialDir], request: _Request) -> tuple[list[Task], list[Record]]:
     """Returns the evaluations to make, and a record for each trial that has no such checkpoint."""
-    tasks: list[_Task] = []
+    tasks: list[Task] = []
     missing: list[Record] = []
     for trial in trials:
         names = _evaluators(trial, request)
@@ -162,15 +214,15 @@ def _plan(trials: list[TrialDir], request: _Request) -> tuple[list[_Task], list[
     return tasks, missing
 
 
-def _tasks(trial: TrialDir, names: list[str], steps: list[int], request: _Request) -> list[_Task]:
+def _tasks(trial: TrialDir, names: list[str], steps: list[int], request: _Request) -> list[Task]:
     if request.step == "due":
-        return [_Task(trial, name, step) for name, step in ledger.due(trial, finished=True) if name in names]
+        return [Task(trial, name, step) for name, step in ledger.due(trial, finished=True) if name in names]
     if request.step == "best" and steps:
         steps = [_best_step(trial, request)]
     wanted = {"latest": steps[-1:], "best": steps, "all": steps}.get(
         str(request.step), [found for found in steps if found == request.step]
     )
-    return [_Task(trial, name, step) for step in wanted for name in names]
+    return [Task(trial, name, step) for step in wanted for name in names]
 
 
 def _best_step(trial: TrialDir, request: _Request) -> int:

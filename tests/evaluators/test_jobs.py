@@ -202,6 +202,16 @@ def test_a_share_can_be_sent_to_another_process(trial: rundir.TrialDir):
     assert merged.values["metrics/accuracy"] == right_answers / tiny.NUM_TEST
 
 
+def test_a_plan_can_be_handed_out_to_other_processes(run: rundir.RunDir):
+    plan = evaluators.plan_run(run, step="all", overrides=["evals.test.num_batches=2"], as_name="short")
+    tasks, options = pickle.loads(pickle.dumps((plan.tasks, plan.options())))
+    worker = evaluators.CheckpointEvaluator()
+    records = [worker.evaluate(task.trial, task.name, task.step, **options) for task in reversed(tasks)]
+    assert len(records) == 8 and {record["num_examples"] for record in records} == {16}
+    found = evaluators.evaluate_run(run, step="all", overrides=["evals.test.num_batches=2"], as_name="short")
+    assert [record["finished_ms"] for record in found] == [record["finished_ms"] for record in reversed(records)]
+
+
 def test_the_best_checkpoint_by_a_metric(trial: rundir.TrialDir):
     records = evaluators.evaluate_run(trial, step="all")
     best = max(records, key=lambda record: (record["values"]["metrics/accuracy"], -record["step"]))["step"]
