@@ -15,7 +15,7 @@ from kauldron_core.data import PADDING_MASK
 from kauldron_core.forward.context import Context
 from kauldron_core.losses import loss_totals
 
-_MAX_ENTRIES = 32
+_MAX_ENTRIES = 16
 _logger = logging.getLogger(__name__)
 
 
@@ -65,7 +65,7 @@ class AuxiliariesState:
         """Returns what `compute` gives as numbers: a metric of several values as `metrics/<name>/<part>`.
 
         The parts of a mapping go by their keys, those of sequences and small arrays by their indices:
-        `metrics/recall/0`. Arrays of more than 32 entries are left out, with a warning; `compute` has them.
+        `metrics/recall/0`. Arrays of more than 16 entries are left out, with a warning; `compute` has them.
         """
         return dict(_scalars(self.compute()))
 
