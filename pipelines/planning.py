@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kauldron_core import konfig, rundir
@@ -115,9 +115,10 @@ def prepare_experiment(
         trials = sources.extended(sources.read_trials(run), trials) if extend else trials
     ends = searches.trials_at_ends(space, experiment) if space is not None and spec.search else trials
     description = run_folder.describe(experiment, ends, standing=run, command=command)
+    if space is not None:
+        description["axes"] = None if axis_texts is None else [list(pair) for pair in axis_texts]
     if space is not None and spec.search is not None:
         description["space"] = space.describe()
-        description["axes"] = None if axis_texts is None else [list(pair) for pair in axis_texts]
         run_folder.refuse_other_space(run, description["base"], description["space"])
     else:
         identities = {trial.name: trial.fingerprint for trial in trials}
@@ -158,7 +159,7 @@ def resume(
     space = None
     if spec.is_adaptive:
         texts = known.get("axes")
-        if texts is None and spec.search is not None:
+        if texts is None and (spec.search is not None or spec.is_population):
             raise ConfigError(
                 f"{run.path}: what this search chooses from was made by a function. Repeat the command that made it:"
                 f" {known.get('command', 'unknown')}"
@@ -199,7 +200,9 @@ def _prepared(
     plan = Plan(
         sweep=spec,
         run_dir=str(run.path),
-        trials=_planned(experiment, trials),
+        trials=_as_they_stand(_planned(experiment, trials), run)
+        if spec.is_population
+        else _planned(experiment, trials),
         pools=eval_pools({name: one.run for name, one in trainer.evals.items()} for trainer in trainers.values()),
         trust=konfig.trusted_packages(),
         env=run_folder.place_store(spec).environment,
@@ -222,6 +225,21 @@ def _planned(experiment: Experiment, trials: Sequence[konfig.Trial]) -> tuple[Pl
             overrides=trial.overrides,
         )
         for trial, config in konfig.configs(experiment.config, trials)
+    )
+
+
+def _as_they_stand(trials: Sequence[PlannedTrial], run: rundir.RunDir) -> tuple[PlannedTrial, ...]:
+    """Returns trials whose points may have changed since they were made with the configs that they have now."""
+    standing = {trial.name: trial.overrides for trial in sources.made_trials(run)} if run.exists() else {}
+    return tuple(
+        replace(
+            trial,
+            overrides=standing[trial.name],
+            config_json=run.trial(trial.name).config_path.read_text(encoding="utf-8"),
+        )
+        if trial.name in standing
+        else trial
+        for trial in trials
     )
 
 

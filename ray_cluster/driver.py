@@ -85,9 +85,12 @@ class _Sweeping:
 
     def is_anything_missing(self) -> bool:
         """Returns whether any trial has to be made, or to run, or anything is to be evaluated."""
-        is_searching = self.plan.sweep.search is not None and len(self.plan.trials) < self.plan.sweep.num_samples
         is_unfinished = bool(self._board.names(*_UNFINISHED))
-        return is_searching or is_unfinished or bool(collect.pending_evaluations(self.plan, self._run))
+        return self._lacks_points() or is_unfinished or bool(collect.pending_evaluations(self.plan, self._run))
+
+    def _lacks_points(self) -> bool:
+        """Returns whether a search has to make more trials."""
+        return self.plan.sweep.search is not None and len(self.plan.trials) < self.plan.sweep.num_samples
 
     def results(self) -> Results:
         """Returns how all trials stand."""
@@ -119,27 +122,27 @@ class _Sweeping:
 
         unfinished = set(self._board.names(*_UNFINISHED))
         trials = [trial for trial in self.plan.trials if trial.name in unfinished]
-        is_searching = self.plan.sweep.search is not None
-        if not trials and not is_searching:
+        if not trials and not self._lacks_points():
             return
         kinds = {self._kind(trial.resources): self._supervisor(trial.resources, token) for trial in trials}
-        if is_searching:
-            kinds.setdefault(self._kind(None), self._supervisor(None, token))
+        kinds.setdefault(self._kind(None), self._supervisor(None, token))
         growing, adaptive = None, None
         if self.plan.sweep.is_adaptive:
             growing, adaptive = self._adaptive(kinds, unfinished)
-        watcher = tuning.run_trials(
-            [self._told(trial, kinds) for trial in trials],
-            settings=kinds,
-            board=self._board,
-            storage=self._run.path / ".tune",
-            max_concurrent=self.plan.sweep.max_concurrent,
-            is_stopping=self._interrupts.is_requested,
-            on_broken_setup=self._interrupts.give_up,
-            adaptive=adaptive,
-        )
-        if growing is not None:
-            self.plan = replace(self.plan, trials=tuple(growing.trials))
+        try:
+            watcher = tuning.run_trials(
+                [self._told(trial, kinds) for trial in trials],
+                settings=kinds,
+                board=self._board,
+                storage=self._run.path / ".tune",
+                max_concurrent=self.plan.sweep.max_concurrent,
+                is_stopping=self._interrupts.is_requested,
+                on_broken_setup=self._interrupts.give_up,
+                adaptive=adaptive,
+            )
+        finally:
+            if growing is not None:
+                self.plan = replace(self.plan, trials=tuple(growing.trials))
         # A stop can find a trial between two attempts: no process is left that could say how it stands.
         for name in self._board.names("running"):
             self._board.set(name, "preempted")
@@ -184,8 +187,9 @@ class _Sweeping:
 
         told = tuning.describe(trial.name, self._kind(trial.resources), kinds)
         search = self.plan.search
-        is_changed = self.plan.sweep.scheduler is not None and search is not None and search.space.dimensions
-        return {**told, "values": search.space.raw(trial.overrides)} if is_changed and search else told
+        if search is None or not self.plan.sweep.is_population:
+            return told
+        return {**told, "values": search.space.raw(trial.overrides)}
 
     def _kind(self, resources: Resources | None) -> str:
         """Returns a text that is equal for trials which can share a worker."""
@@ -195,7 +199,7 @@ class _Sweeping:
     def _supervisor(self, own: Resources | None, token: str) -> SupervisorSettings:
         resources = dict(self.plan.sweep.resources if own is None else own)
         sweep, is_adaptive = self.plan.sweep, self.plan.sweep.is_adaptive
-        is_population = (sweep.scheduler or "").startswith("pbt")
+        is_population = sweep.is_population
         return SupervisorSettings(
             process=self._process(resources, token),
             variables=environment.worker_variables(self.plan, resources),

@@ -99,6 +99,11 @@ class Sweep:
         """Whether trials are made, ended or changed by how others do."""
         return self.search is not None or self.scheduler is not None
 
+    @property
+    def is_population(self) -> bool:
+        """Whether the points of trials change while they run."""
+        return (self.scheduler or "").startswith("pbt")
+
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedTrial:

@@ -118,3 +118,26 @@ def test_another_space_under_the_same_name_is_refused(tmp_path: Path) -> None:
     assert prepare(RATE, *words).plan.run_dir == prepared.plan.run_dir
     with pytest.raises(ConfigError, match=r"holds another search: optimizer\.learning_rate=uniform"):
         prepare("--sweep.optimizer.learning_rate=uniform(0.1, 0.2)", *words)
+
+
+def test_a_population_goes_on_with_the_points_that_its_trials_have_come_to(tmp_path: Path) -> None:
+    from ray_cluster import layout
+
+    place = (f"--run.root={tmp_path}", "--run.name=p", "--run.num_samples=2")
+    words = (RATE, "--run.scheduler=pbt", *LOSS, *place)
+    prepared = prepare(*words)
+    prepared.write_sources()
+    run = layout.lay_out(prepared.plan)
+    layout.write_trials(prepared.plan, run)
+    changed = run.trials()[1]
+    config = konfig.load(changed.config_path)
+    config.optimizer.learning_rate = 0.25
+    changed.config_path.write_text(konfig.to_json(config, indent=1))
+    for again in (prepare(*words), planning.resume(run)):
+        layout.write_trials(again.plan, run)
+        assert [dict(trial.overrides)["optimizer.learning_rate"] for trial in again.plan.trials] == [
+            dict(prepared.plan.trials[0].overrides)["optimizer.learning_rate"],
+            0.25,
+        ]
+        assert again.plan.search is not None
+        assert again.plan.search.space.raw(again.plan.trials[1].overrides) == {"optimizer.learning_rate": 0.25}
