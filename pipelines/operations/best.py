@@ -14,8 +14,8 @@ from kauldron_core.errors import ConfigError, unknown_name
 from kauldron_core.konfig.places import find_place
 from pipelines.cli.run import DONE, run
 from pipelines.operations.finding import find_run
-from pipelines.operations.status import ranking_of
-from pipelines.report import Ranking, make_console, make_table, number, trial_columns, trial_row
+from pipelines.operations.status import ranking_of, trials_table
+from pipelines.report import Ranking, make_console, number
 from pipelines.report.state import SweepState, TrialState
 
 EPILOG = """\b
@@ -42,9 +42,7 @@ def command(path: str, metric: str | None, mode: str | None, top: int) -> int:
     ranked = [trial for trial in state.ranked(ranking) if trial.values.get(ranking.metric) is not None][:top]
     console = make_console()
     if top > 1:
-        rows = [trial_row(t.name, t.status, t.values, [ranking.metric], step=t.step, num_evaluations=t.evaluations)
-                for t in ranked]  # fmt: skip
-        console.print(make_table(trial_columns([ranking.metric]), rows, width=console.width))
+        console.print(trials_table(ranked, [ranking.metric], width=console.width))
     for line in _lines(run_dir, ranked[0], ranking):
         console.print(line, markup=False, soft_wrap=True)
     return DONE

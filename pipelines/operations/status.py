@@ -54,6 +54,15 @@ def ranking_of(run_dir: rundir.RunDir) -> Ranking | None:
     return Ranking(sweep["metric"], sweep.get("mode") or "max") if sweep.get("metric") else None
 
 
+def trials_table(trials: Sequence[TrialState], metrics: Sequence[str], *, width: int) -> Any:
+    """Returns the table of trials in the order given."""
+    rows = [
+        trial_row(one.name, one.status, one.values, metrics, step=one.step, num_evaluations=one.evaluations)
+        for one in trials
+    ]
+    return make_table(trial_columns(metrics), rows, width=width)
+
+
 def _follow(run_dir: rundir.RunDir) -> None:
     report = LiveReport(make_console())
     report.expect(evaluators=(), ranking=ranking_of(run_dir))
@@ -71,11 +80,7 @@ def _print(run_dir: rundir.RunDir, state: SweepState) -> None:
     ranking = state.ranking(evaluators=(), asked=ranking_of(run_dir))
     metrics = [ranking.metric, _LOSS] if ranking and ranking.metric != _LOSS else [_LOSS]
     ranked = state.ranked(ranking)
-    rows = [
-        trial_row(row.name, row.status, row.values, metrics, step=row.step, num_evaluations=row.evaluations)
-        for row in ranked
-    ]
-    console.print(make_table(trial_columns(metrics), rows, width=console.width))
+    console.print(trials_table(ranked, metrics, width=console.width))
     lines = [_fault(state, trial) for trial in ranked if trial.error or trial.reason]
     lines += [f"run       {run_dir.path}", f"driver    {driver_of(run_dir)}", f"trials    {_counts(state)}"]
     left_s = remaining_s(state) if is_driven(run_dir) else None

@@ -63,7 +63,7 @@ class Run:
     def runs(self) -> dict[str, Any]:
         """Returns the runs of this sweep by name."""
         found = self.client.search_experiments(filter_string=f"name LIKE '{self.dir.name}-%'")
-        return {run.info.run_name: run for run in search_runs(self.client, [e.experiment_id for e in found])}
+        return {str(run.info.run_name): run for run in search_runs(self.client, [e.experiment_id for e in found])}
 
     def curve(self, trial: str, key: str) -> list[tuple[int, float]]:
         """Returns steps and values as MLflow has them, in the order of the steps."""
