@@ -152,7 +152,11 @@ class _OpenTrial:
         self.cfg = trial_lib.read_config(folder, changes)
         # The stored config has none, so that a run directory can be moved.
         self.cfg.workdir = os.path.abspath(folder)
-        self.experiment: Experiment = konfig.resolve(self.cfg)
+        from kauldron_core import (
+            sharding,
+        )  # JAX, which who opens a trial needs, and who only asks what is due does not.
+
+        self.experiment: Experiment = sharding.fitted(konfig.resolve(self.cfg))
 
     def fingerprint(self, name: str) -> str:
         self._check(name)

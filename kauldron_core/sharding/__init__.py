@@ -5,7 +5,7 @@ from kauldron_core.sharding.mesh import DATA_AXES, MeshSpec, current_mesh, in_me
 from kauldron_core.sharding.path_rules import PathRules
 from kauldron_core.sharding.placing import device_put
 from kauldron_core.sharding.rules import FIRST_DIM, REPLICATED, FirstDim, FSDPSharding, ShardingRule, Split
-from kauldron_core.sharding.strategy import ShardingStrategy
+from kauldron_core.sharding.strategy import ShardingStrategy, fitted
 from kauldron_core.sharding.trees import ShardingTree, resolved, with_sharding_constraint
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "Split",
     "current_mesh",
     "device_put",
+    "fitted",
     "in_mesh",
     "resolved",
     "with_sharding_constraint",

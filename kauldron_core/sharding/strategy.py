@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import jax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
@@ -149,6 +149,18 @@ class ShardingStrategy:
         except TypeError:  # The strategy holds what has no hash, a tree perhaps.
             shardings = _of_batch(self, structure, spec, uneven_ok, is_stack)
         return jax.tree.unflatten(structure, placing.from_processes(leaves, spec, shardings, axis=int(is_stack)))
+
+
+def fitted(experiment: _T) -> _T:
+    """Returns an experiment for the devices that are there: what was trained on eight is looked at on one.
+
+    Args:
+      experiment: A dataclass with a field `sharding`; anything else comes back as it is.
+    """
+    strategy = getattr(experiment, "sharding", None)
+    if not isinstance(strategy, ShardingStrategy) or (fitting := strategy.fitting()) == strategy:
+        return experiment
+    return dataclasses.replace(cast(Any, experiment), sharding=fitting)
 
 
 def _of_batch(

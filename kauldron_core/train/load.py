@@ -9,6 +9,7 @@ from typing import Any, Literal
 from kauldron_core import ckpts, rundir
 from kauldron_core.errors import ConfigError, listing, unknown_name
 from kauldron_core.forward import TrainState
+from kauldron_core.sharding import fitted
 from kauldron_core.train.trainer import Trainer
 from kauldron_core.train.trial_config import resolve_trial
 
@@ -36,7 +37,7 @@ def load_run(
     metric: str | None = None,
     mode: Literal["max", "min"] | None = None,
 ) -> tuple[Trainer, TrainState]:
-    """Returns the trainer of the trial and its state.
+    """Returns the trainer of the trial and its state, on the devices that are there.
 
     Args:
       trial_dir: The folder of the trial.
@@ -49,7 +50,7 @@ def load_run(
       ConfigError: If the folder is not a trial's, or nothing says which checkpoint is best.
       FileNotFoundError: If there is no such checkpoint.
     """
-    trainer = load_trial(trial_dir)
+    trainer = fitted(load_trial(trial_dir))
     trial = rundir.TrialDir(trial_dir)
     if step == "best":
         step = _best_step(trainer, trial, metric=metric, mode=mode)

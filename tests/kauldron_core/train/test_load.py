@@ -147,3 +147,21 @@ def test_the_arrays_of_a_loaded_state_are_those_that_were_saved(trained: rundir.
     _, second = kd.load_run(trained.path, step=4)
     for left, right in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True):
         np.testing.assert_array_equal(left, right)
+
+
+def test_what_was_trained_on_eight_devices_is_looked_at_on_one(
+    trained: rundir.TrialDir, tmp_path: pathlib.Path
+) -> None:
+    moved = tmp_path / "0000"
+    shutil.copytree(trained.path, moved)
+    cfg = konfig.load(moved / "config.json")
+    with konfig.imports():
+        from kauldron_core import kd as proxy
+    mesh = proxy.sharding.MeshSpec(axes=("data", "model"), ici_shape=(2, 4))
+    cfg.sharding = proxy.sharding.ShardingStrategy(mesh=mesh, params=proxy.sharding.FSDPSharding(axis="model"))
+    konfig.save(cfg, moved / "config.json")
+    trainer, state = kd.load_run(moved)
+    assert int(state.step) == 12 and trainer.sharding.mesh.ici_shape == (-1, 1)
+    # To train it is another matter: it was meant for eight.
+    with pytest.raises(ConfigError, match="needs 8 devices"):
+        kd.load_trial(moved).train()
