@@ -12,7 +12,6 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from evaluators import trial as trial_lib
 from evaluators import watcher
-from evaluators.example_tables import write_examples
 from evaluators.shards import evaluate_in_shards
 from evaluators.trial import Changes
 from kauldron_core import konfig, rundir
@@ -213,7 +212,7 @@ def _write_examples(folder: TrialDir, name: str, step: int, examples: list[dict[
     if examples is None:
         return {}
     path = rundir.result_path(folder, name, step).with_suffix(".parquet")
-    write_examples(path, examples)
+    rundir.write_examples(path, examples)
     return {"examples": path.name}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from evaluators.decode.decoders import Decoded
-from evaluators.example_tables import write_examples
+from kauldron_core.rundir import write_examples
 
 
 def decoded_rows(

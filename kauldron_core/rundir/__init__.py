@@ -9,6 +9,7 @@ from kauldron_core.rundir.atomic import (
     write_json,
 )
 from kauldron_core.rundir.events import RESUMED_FROM, Event, EventFollower, EventWriter, list_segments, read_events
+from kauldron_core.rundir.examples import read_examples, write_examples
 from kauldron_core.rundir.layout import FORMAT, RunDir, TrialDir
 from kauldron_core.rundir.leases import Holder, Lease, read_holder
 from kauldron_core.rundir.lock import RunLock
@@ -65,6 +66,7 @@ __all__ = [
     "read_eval_result",
     "read_eval_results",
     "read_events",
+    "read_examples",
     "read_holder",
     "read_json",
     "read_pending",
@@ -78,6 +80,7 @@ __all__ = [
     "work_path",
     "write_atomic",
     "write_eval_result",
+    "write_examples",
     "write_json",
     "write_pending",
     "write_probe",

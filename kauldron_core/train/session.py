@@ -171,8 +171,14 @@ class Session:
                 self._evaluation_was_cut = True
                 return
             self._speed.exclude(result.seconds)
+            self._keep_examples(evaluator.name, step, result.examples)
             evaluated = Evaluated(step, evaluator.name, result.values, result.num_examples, result.seconds)
             yield from self._recorded([evaluated])
+
+    def _keep_examples(self, name: str, step: int, examples: list[dict[str, Any]] | None) -> None:
+        workdir = self._trainer.workdir
+        if examples is not None and workdir is not None:
+            rundir.write_examples(pathlib.Path(workdir) / "evals" / name / f"{step}.parquet", examples)
 
     def save(self, state: TrainState, step: int) -> Iterator[Event]:
         """Starts to save, if a checkpoint is due at `step`."""

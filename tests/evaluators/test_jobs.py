@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import evaluators
-from evaluators import example_tables
 from kauldron_core import kd, konfig, rundir
 from kauldron_core.errors import ConfigError
 from tests.evaluators import tiny
@@ -229,7 +228,7 @@ def test_rows_of_examples_lie_beside_the_record(trial: rundir.TrialDir):
     asked = tiny.node("evals.PerExample", target="batch.label")
     set_evals(trial, test=tiny.evaluator(tiny.node("evals.StandaloneEveryCheckpoint"), per_example=asked))
     (record,) = evaluators.evaluate_run(trial)
-    rows = example_tables.read_examples(trial.evals / "test" / record["examples"])
+    rows = rundir.read_examples(trial.evals / "test" / record["examples"])
     assert [row["id"] for row in rows] == list(range(tiny.NUM_TEST))
     hits = [int(np.argmax(row["prediction"]) == row["target"]) for row in rows]
     assert sum(hits) == tiny.by_hand(trial, 40)[0]

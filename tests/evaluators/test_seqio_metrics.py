@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 import evaluators
-from evaluators import example_tables
-from kauldron_core import kd, konfig, kontext
+from kauldron_core import kd, konfig, kontext, rundir
 from kauldron_core.errors import ConfigError, RunFailed
 from kauldron_core.evals import Collected, Final
 from kauldron_core.forward import TrainState
@@ -169,8 +168,8 @@ def test_a_mixture_gives_the_numbers_of_each_of_its_tasks() -> None:
 def test_examples_are_kept_for_a_person_to_read(tmp_path: Any) -> None:
     result = evaluator(13, 8).evaluate(STATE)
     path = tmp_path / "examples.parquet"
-    example_tables.write_examples(path, result.examples or [])
-    rows = example_tables.read_examples(path)
+    rundir.write_examples(path, result.examples or [])
+    rows = rundir.read_examples(path)
     wanted = texts(13)
     assert [row["id"] for row in rows] == list(range(13))
     assert [row["input"] for row in rows] == [row["prediction"] for row in rows] == wanted["inputs"]

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import evaluators
-from evaluators import decode, example_tables
+from evaluators import decode
 from evaluators.decode.decoders import keep_top
-from kauldron_core import konfig
+from kauldron_core import konfig, rundir
 from kauldron_core.errors import ConfigError
 from tests.evaluators.decode.tiny_lm import EOS, VOCABULARY, TinyCachedLM, TinyLM, state_of
 
@@ -204,7 +204,7 @@ def test_the_table_has_a_row_for_each_sequence(tmp_path: pathlib.Path) -> None:
     found = program(CACHED, BEAM)(STATE, WITH_PROMPTS)
     path = tmp_path / "decoded.parquet"
     decode.write_decoded(path, found, ["a", None, "c"], to_text=lambda tokens: " ".join(map(str, tokens)))
-    rows = example_tables.read_examples(path)
+    rows = rundir.read_examples(path)
     assert [(row["id"], row["rank"]) for row in rows] == [(name, rank) for name in "ac" for rank in range(3)]
     assert (rows[3]["score"], tuple(rows[3]["tokens"])) == sequences(found, 2)[0]
     assert rows[0]["text"] == " ".join(map(str, rows[0]["tokens"]))

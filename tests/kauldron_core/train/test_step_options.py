@@ -14,7 +14,7 @@ import numpy as np
 import optax
 import pytest
 
-from kauldron_core import kd, kontext
+from kauldron_core import kd, kontext, rundir
 from kauldron_core.errors import ConfigError
 from kauldron_core.train import Evaluated, Logged, Saved, Summarized
 from kauldron_core.train.memory import biggest_arrays, explained
@@ -272,3 +272,14 @@ def test_the_optimizer_starts_from_the_parameters_that_are_loaded() -> None:
 def test_an_evaluator_that_is_not_there_cannot_tell_the_best_checkpoint() -> None:
     with pytest.raises(ConfigError, match=r"checkpointer\.best_metric: unknown evaluator 'val'"):
         trainer(checkpointer=kd.ckpts.Checkpointer(best_metric="val/losses/total", mode="min"))
+
+
+def test_rows_of_examples_of_an_inline_evaluation_are_kept(tmp_path: Any) -> None:
+    evals = {
+        "test": kd.evals.Evaluator(
+            run=kd.evals.Final(), ds=experiments.points(), per_example=kd.evals.PerExample(target="batch.label")
+        )
+    }
+    trainer(workdir=tmp_path, evals=evals).train()
+    rows = rundir.read_examples(tmp_path / "evals" / "test" / "7.parquet")
+    assert len(rows) == 70 and set(rows[0]) >= {"id", "prediction", "target"}

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from kauldron_core import rundir
+from kauldron_core.rundir import atomic
 
 
 def write_examples(path: str | os.PathLike[str], rows: Iterable[Mapping[str, Any]]) -> None:
@@ -19,8 +19,8 @@ def write_examples(path: str | os.PathLike[str], rows: Iterable[Mapping[str, Any
     columns = [[_plain(row.get(name)) for row in listed] for name in names]
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table([_column(values) for values in columns], names=names), sink)
-    rundir.make_folder(os.path.dirname(os.path.abspath(path)))
-    rundir.write_atomic(path, sink.getvalue().to_pybytes())
+    atomic.make_folder(os.path.dirname(os.path.abspath(path)))
+    atomic.write_atomic(path, sink.getvalue().to_pybytes())
 
 
 def read_examples(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
