@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator
 
 from pipelines import run_folder
@@ -22,6 +23,8 @@ def watchers(spec: Sweep, *, no_tracking: bool) -> Iterator[tuple[LiveReport, Re
     """
     run_folder.make_root(spec)
     report = LiveReport(make_console())
+    # The report shows a trial's error itself; the log is for who runs a sweep from Python.
+    logging.getLogger("ray_cluster.board").setLevel(logging.ERROR)
     if no_tracking:
         yield report, None
         return
