@@ -45,11 +45,16 @@ class Shuffled:
 
     def _draw(self, epoch: int) -> np.ndarray:
         permutation = np.arange(self._num_examples)
-        np.random.Generator(np.random.Philox(key=self._seed).jumped(epoch)).shuffle(permutation)
+        _generator(self._seed, epoch).shuffle(permutation)
         return permutation
 
     def records(self, epoch: int, offsets: np.ndarray) -> np.ndarray:
         return self._permutation(epoch)[offsets]
+
+
+def _generator(seed: int, epoch: int) -> np.random.Generator:
+    """Returns the generator of an epoch: that of the seed, `epoch` jumps of 2**128 numbers further."""
+    return np.random.Generator(np.random.Philox(key=seed, counter=(0, 0, epoch, 0)))
 
 
 class CipherShuffled:
@@ -66,8 +71,7 @@ class CipherShuffled:
         self._keys = functools.lru_cache(maxsize=2)(self._draw_keys)
 
     def _draw_keys(self, epoch: int) -> np.ndarray:
-        generator = np.random.Generator(np.random.Philox(key=self._seed).jumped(epoch))
-        return generator.integers(2**64, size=_CIPHER_ROUNDS, dtype=np.uint64)
+        return _generator(self._seed, epoch).integers(2**64, size=_CIPHER_ROUNDS, dtype=np.uint64)
 
     def records(self, epoch: int, offsets: np.ndarray) -> np.ndarray:
         keys = self._keys(epoch)

@@ -148,13 +148,13 @@ class OrderedExamples:
         applied = [transform for transform in transforms if not is_filter(transform)]
         self._selections = list(itertools.takewhile(lambda transform: hasattr(transform, "is_selection"), applied))
         self._rest = applied[len(self._selections) :]
-        self._is_vectorized = records.is_columnar and all(hasattr(transform, "map_batch") for transform in applied)
+        self.is_vectorized = records.is_columnar and all(hasattr(transform, "map_batch") for transform in applied)
 
     def gather(self, positions: np.ndarray) -> Any:
         """Returns the examples at rising `positions` of the endless stream, stacked."""
         pieces = [(epoch, self._numbers(epoch, part)) for epoch, part in split_epochs(positions, self.num_examples)]
         numbers = pieces[0][1] if len(pieces) == 1 else np.concatenate([piece for _, piece in pieces])
-        if self._is_vectorized:
+        if self.is_vectorized:
             return transform_columns(self._rest, self._records.read_batch(numbers, self._selections))
         origins = [Origin(self._seed, epoch, number) for epoch, piece in pieces for number in piece.tolist()]
         elements = zip(self._records.read(numbers), origins, strict=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
-import itertools
 from collections.abc import Iterator
 from typing import Any, Protocol, Self
 
@@ -18,6 +17,9 @@ from kauldron_core.data.pipeline import PADDING_MASK, Pipeline
 from kauldron_core.data.schedule import Schedule
 from kauldron_core.data.transforms.apply import transform_batch
 from kauldron_core.errors import ConfigError
+
+_BLOCK_BYTES = 2**20
+_MAX_BLOCK = 64
 
 
 class Examples(Protocol):
@@ -52,6 +54,32 @@ class Batches:
         is_padded = self.schedule.remainder == "pad"
         batch = self._padded(positions) if is_padded else self._examples.gather(positions)
         return transform_batch(self._transforms, batch)
+
+    def starting_at(self, number: int) -> Iterator[Any]:
+        """Yields the batches from `number` on. Faster than one by one where they are rows of arrays."""
+        while True:
+            count = min(self._block, self.schedule.num_full_batches_from(number))
+            if count > 1:
+                yield from self._cut(number, count)
+            else:
+                yield self[number]
+            number += max(count, 1)
+
+    def _cut(self, number: int, count: int) -> Iterator[Any]:
+        """Yields `count` batches that are rows of the same arrays."""
+        size = self.schedule.host_batch_size
+        leaves, structure = jax.tree.flatten(self._examples.gather(self.schedule.positions(number, count)))
+        for start in range(0, count * size, size):
+            batch = structure.unflatten([leaf[start : start + size] for leaf in leaves])
+            yield transform_batch(self._transforms, batch)
+
+    @functools.cached_property
+    def _block(self) -> int:
+        """How many batches are gathered at once: a few where they are small, since each gathering costs the same."""
+        if self.schedule.remainder == "pad" or not getattr(self._examples, "is_vectorized", False):
+            return 1
+        row = sum(leaf.nbytes for leaf in jax.tree.leaves(self._first_example))
+        return min(max(_BLOCK_BYTES // max(row * self.schedule.host_batch_size, 1), 1), _MAX_BLOCK)
 
     def _padded(self, positions: np.ndarray) -> dict[str, Any]:
         size = self.schedule.host_batch_size
@@ -147,8 +175,8 @@ class RandomAccessPipeline(Pipeline):
 
     def _feed(self, batches: Batches, start: int) -> Iterator[Any]:
         """Yields the batches from number `start` on."""
-        for number in itertools.count(start):
-            yield self._placed(batches[number], batches.schedule)
+        for batch in batches.starting_at(start):
+            yield self._placed(batch, batches.schedule)
 
     def _placed(self, batch: Any, schedule: Schedule) -> Any:
         return batch if self.sharding is None else to_global(batch, self.sharding, schedule)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
+import sys
 from typing import Literal
 
 import numpy as np
@@ -108,10 +109,14 @@ class Schedule:
         batches = full if self.remainder == "drop" or not rest else full + 1
         return batches if self.max_batches is None else min(batches, self.max_batches)
 
-    def positions(self, batch: int) -> np.ndarray:
-        """Returns the stream positions of this host's real examples in batch `batch`, hence fewer in a last one."""
+    def num_full_batches_from(self, batch: int) -> int:
+        """Returns how many batches of the full size there are from `batch` on; more than anyone takes if endless."""
+        return sys.maxsize if self.total_examples is None else max(self.total_examples // self.batch_size - batch, 0)
+
+    def positions(self, batch: int, count: int = 1) -> np.ndarray:
+        """Returns the stream positions of this host's real examples in `count` batches, hence fewer in a last one."""
         start = batch * self.batch_size
-        stop = start + self.batch_size
+        stop = start + count * self.batch_size
         if self.total_examples is not None:
             stop = min(stop, self.total_examples)
         return np.arange(start + self.shard_index, stop, self.shard_count)

@@ -44,8 +44,8 @@ class PackedPrograms:
         """
         key = outputs, size > 1
         if key not in self._calls:
-            step = self._several if size > 1 else self._single
-            self._calls[key] = jax.jit(step(outputs), donate_argnums=1)
+            step = program_lib.several(self._update, outputs) if size > 1 else self._update(outputs)
+            self._calls[key] = jax.jit(step, donate_argnums=1)
         return self._calls[key]
 
     def _update(self, outputs: Outputs) -> Callable[..., tuple[TrainState, StepReport | None]]:
@@ -54,30 +54,11 @@ class PackedPrograms:
 
         return jax.vmap(update, in_axes=(0, 0, self._batch_axis))
 
-    def _single(self, outputs: Outputs) -> Callable[..., Any]:
-        return self._update(outputs)
-
-    def _several(self, outputs: Outputs) -> Callable[..., Any]:
-        silent, last = self._update(Outputs()), self._update(outputs)
-
-        def call(numbers: Sequence[Any], state: TrainState, stack: Any, count: Any) -> Any:
-            def body(index: Any, state: TrainState) -> TrainState:
-                return silent(numbers, state, _entry(stack, index))[0]
-
-            state = jax.lax.fori_loop(0, count - 1 if outputs else count, body, state)
-            return last(numbers, state, _entry(stack, count - 1)) if outputs else (state, None)
-
-        return call
-
     def _init_one(self, numbers: Sequence[Any], batch: Any) -> TrainState:
         return program_lib.init_state(self._program(numbers), batch)
 
     def _program(self, numbers: Sequence[Any]) -> Program:
         return self._build(dict(zip(self._arguments, numbers, strict=True)))
-
-
-def _entry(stack: Any, index: Any) -> Any:
-    return jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, index, keepdims=False), stack)
 
 
 def _is_sound(state: TrainState) -> jax.Array:

@@ -126,7 +126,7 @@ class _Training:
             yield from self._evaluate(step)
         size = self._lead.steps_per_call
         while step < self.last_step and "running" in self._status:
-            end = self._end_of_call(step)
+            end = self._lead.end_of_call(step, last_step=self.last_step, is_cut_at=self._is_cut_at)
             outputs = self._lead.outputs_at(end, last_step=self.last_step)
             call = self._programs.call(outputs, size=size)
             batches = [self._next_batch() for _ in range(step, end)]
@@ -176,14 +176,8 @@ class _Training:
         batches = [next(data) for data in self._data]
         return jax.tree.map(lambda *leaves: np.stack(leaves), *batches)
 
-    def _end_of_call(self, step: int) -> int:
-        size = self._lead.steps_per_call
-        end = min(step - step % size + size, self.last_step)
-        for inner in range(step + 1, end):
-            is_logged = self._lead.outputs_at(inner, last_step=self.last_step)
-            if is_logged or self._is_evaluated_at(inner) or self._is_saved_at(inner):
-                return inner
-        return end
+    def _is_cut_at(self, step: int) -> bool:
+        return self._is_evaluated_at(step) or self._is_saved_at(step)
 
     def _restore_or_init(self) -> int:
         """Makes the states, or reads those of the last checkpoint; returns their step."""

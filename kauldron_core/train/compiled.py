@@ -82,27 +82,17 @@ class Structure:
 
     def step(self, outputs: Outputs) -> Callable[..., tuple[TrainState, StepReport | None]]:
         """Returns the function of numbers, state (whose buffers it takes over) and batch that gives `outputs`."""
-
-        def step(numbers: Sequence[Any], state: TrainState, batch: Any) -> tuple[TrainState, StepReport | None]:
-            return program_lib.update(self.program(numbers), state, batch, outputs)
-
-        return self._kept(step, outputs, is_call=False)
+        return self._kept(self._update(outputs), outputs, is_call=False)
 
     def call(self, outputs: Outputs) -> Callable[..., tuple[TrainState, StepReport | None]]:
         """Returns the function of numbers, state, a stack of batches and their number; `outputs` are the last one's."""
+        return self._kept(program_lib.several(self._update, outputs), outputs, is_call=True)
 
-        def call(
-            numbers: Sequence[Any], state: TrainState, stack: Any, count: Any
-        ) -> tuple[TrainState, StepReport | None]:
-            program = self.program(numbers)
+    def _update(self, outputs: Outputs) -> Callable[..., tuple[TrainState, StepReport | None]]:
+        def step(numbers: Sequence[Any], state: TrainState, batch: Any) -> tuple[TrainState, StepReport | None]:
+            return program_lib.update(self.program(numbers), state, batch, outputs)
 
-            def body(index: Any, state: TrainState) -> TrainState:
-                return program_lib.update(program, state, _entry(stack, index), Outputs())[0]
-
-            state = jax.lax.fori_loop(0, count - 1 if outputs else count, body, state)
-            return program_lib.update(program, state, _entry(stack, count - 1), outputs) if outputs else (state, None)
-
-        return self._kept(call, outputs, is_call=True)
+        return step
 
     @functools.cached_property
     def init(self) -> Callable[..., TrainState]:
@@ -170,10 +160,6 @@ class Structure:
     def _mesh(self) -> contextlib.AbstractContextManager[Any]:
         strategy = self._compilation.sharding
         return contextlib.nullcontext() if self.layout is None or strategy is None else strategy.set_global_mesh()
-
-
-def _entry(stack: Any, index: Any) -> Any:
-    return jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, index, keepdims=False), stack)
 
 
 _structures: collections.OrderedDict[Hashable, Structure] = collections.OrderedDict()

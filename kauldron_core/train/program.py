@@ -171,6 +171,29 @@ def update(program: Program, state: TrainState, batch: Any, outputs: Outputs) ->
     )
 
 
+def several(update: Callable[[Outputs], Callable[..., Any]], outputs: Outputs) -> Callable[..., Any]:
+    """Returns the function of numbers, state, a stack of batches and how many of them count: one update for each.
+
+    Args:
+      update: Returns for some outputs the function of numbers, state and batch.
+      outputs: What the last update computes besides the state; the others compute nothing else.
+    """
+    silent, last = update(Outputs()), update(outputs)
+
+    def call(numbers: Sequence[Any], state: TrainState, stack: Any, count: Any) -> tuple[TrainState, Any]:
+        def body(index: Any, state: TrainState) -> TrainState:
+            return silent(numbers, state, _entry(stack, index))[0]
+
+        state = jax.lax.fori_loop(0, count - 1 if outputs else count, body, state)
+        return last(numbers, state, _entry(stack, count - 1)) if outputs else (state, None)
+
+    return call
+
+
+def _entry(stack: Any, index: Any) -> Any:
+    return jax.tree.map(lambda leaf: jax.lax.dynamic_index_in_dim(leaf, index, keepdims=False), stack)
+
+
 def _differentiate(program: Program, context: Context, mask: Any, outputs: Outputs) -> Context:
     """Returns `context` with everything that forward and backward pass compute."""
     forward = program.forward(outputs)

@@ -105,7 +105,7 @@ class Session:
         if self._watchdog is not None:
             self._watchdog.tick()
         self._speed.call_begins()
-        end = self._end_of_call(step)
+        end = self._trainer.end_of_call(step, last_step=self.last_step, is_cut_at=self._is_cut_at)
         try:
             batches = [next(self._data) for _ in range(step, end)]
         except StopIteration:
@@ -116,21 +116,7 @@ class Session:
         self._speed.data_is_there()
         if self._profile is not None:
             self._profile.before(step + 1)
-        return batches, self._outputs_at(end)
-
-    def _outputs_at(self, step: int) -> Outputs:
-        return self._trainer.outputs_at(step, last_step=self.last_step)
-
-    def _end_of_call(self, step: int) -> int:
-        """Returns the step after the call that begins at `step`. Follows from the numbers of the steps alone."""
-        size = self._trainer.steps_per_call
-        if size == 1:
-            return step + 1
-        end = min(step - step % size + size, self.last_step)
-        for inner in range(step + 1, end):
-            if self._outputs_at(inner) or self._is_cut_at(inner):
-                return inner
-        return end
+        return batches, self._trainer.outputs_at(end, last_step=self.last_step)
 
     def _is_cut_at(self, step: int) -> bool:
         saves = self._checkpointer is not None and self._checkpointer.should_save(step)

@@ -197,6 +197,23 @@ class Trainer:
         has_summaries = bool(self.train_summaries) and step % self.log_summaries_every == 0
         return _OUTPUTS[has_metrics, has_summaries]
 
+    def end_of_call(self, step: int, *, last_step: int, is_cut_at: Callable[[int], bool]) -> int:
+        """Returns the step at which the call that begins after `step` ends. Follows from the numbers of steps alone.
+
+        Args:
+          step: Updates made so far.
+          last_step: The step after which training ends.
+          is_cut_at: Whether something is to be done between two calls after that step, a save for example.
+        """
+        size = self.steps_per_call
+        if size == 1:
+            return step + 1
+        end = min(step - step % size + size, last_step)
+        for inner in range(step + 1, end):
+            if self.outputs_at(inner, last_step=last_step) or is_cut_at(inner):
+                return inner
+        return end
+
     def train(self) -> TrainState:
         """Trains from the newest checkpoint, or from the beginning, and returns the final state."""
         if self.setup.eval_only:

@@ -299,3 +299,16 @@ def test_a_batch_larger_than_the_data_is_warned_of_once(caplog):
     assert [record.message for record in caplog.records] == [
         "batch_size=5 is more than the 3 examples: a batch holds some of them twice."
     ]
+
+
+@pytest.mark.parametrize("fields", [{}, {"num_epochs": 3}, {"num_epochs": 2, "batch_drop_remainder": False}])
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_batches_gathered_together_are_those_gathered_one_by_one(fields, shuffle):
+    arrays = {"x": np.arange(50 * 3).reshape(50, 3)}
+    ds = data.InMemoryPipeline(loader=lambda: arrays, batch_size=8, shuffle=shuffle, seed=0, **fields)
+    one_by_one = ds.batches()
+    for start in (0, 5):
+        iterator = iter(ds)
+        iterator.set_state({**iterator.get_state(), "next_batch": start})
+        for number, batch in zip(range(start, 14), iterator, strict=False):
+            np.testing.assert_array_equal(batch["x"], one_by_one[number]["x"])
