@@ -11,7 +11,7 @@ from kauldron_core.forward import AuxiliariesState, Health
 from kauldron_core.train import exhibits
 from kauldron_core.train.events import Logged, Summarized
 from kauldron_core.train.program import OnNonfinite, StepReport
-from kauldron_core.train.speed import Speed
+from kauldron_core.train.speed import Speed, Window
 
 
 class Diverged(Exception):
@@ -44,11 +44,11 @@ class LateReports:
         self._on_nonfinite = on_nonfinite
         self._speed = speed
         self._summaries = summaries
-        self._held: tuple[int, StepReport] | None = None
+        self._held: tuple[int, StepReport, Window] | None = None
 
     def put(self, step: int, report: StepReport) -> None:
         """Takes the report of `step`; there may be no other one."""
-        self._held = (step, report)
+        self._held = (step, report, self._speed.cut())
 
     def is_ready(self) -> bool:
         """Returns whether there is a report that can be had without waiting."""
@@ -63,24 +63,27 @@ class LateReports:
         """
         if self._held is None:
             return
-        (step, report), self._held = self._held, None
+        (step, report, window), self._held = self._held, None
         report = jax.device_get(report)
         health = Health.of(report.health)
         aux = report.aux.to_host()
         if aux.loss_states:
-            yield Logged(step=step, split="train", values=self._values(step, aux, report, health))
+            yield Logged(step=step, split="train", values=self._values(aux, report, health) | self._perf(step, window))
         if aux.summary_states:
             yield self._summarized(step, aux)
         if self._on_nonfinite == "stop" and health.first_bad_step > 0:
             raise Diverged(self._describe(health))
 
-    def _values(self, step: int, aux: AuxiliariesState, report: StepReport, health: Health) -> dict[str, float]:
+    def _perf(self, step: int, window: Window) -> dict[str, float]:
+        return {f"perf/{name}": value for name, value in self._speed.read(step, window).items()}
+
+    def _values(self, aux: AuxiliariesState, report: StepReport, health: Health) -> dict[str, float]:
         values = aux.scalars()
         self.last_loss = values.get("losses/total")
         values |= {f"schedules/{name}": float(value) for name, value in report.schedules.items()}
         if self._on_nonfinite == "skip":
             values["health/skipped_steps"] = float(health.num_bad_steps)
-        return values | {f"perf/{name}": value for name, value in self._speed.read(step).items()}
+        return values
 
     def _summarized(self, step: int, aux: AuxiliariesState) -> Summarized:
         values = {name: state.compute() for name, state in aux.summary_states.items()}

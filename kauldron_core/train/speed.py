@@ -4,11 +4,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import numpy as np
 
 _GIB = 2**30
+
+
+class Window(NamedTuple):
+    """What the host did between two reports.
+
+    Attributes:
+      waited_s: Time spent waiting for data.
+      step_times_s: Time of each call, for each of its steps.
+    """
+
+    waited_s: float
+    step_times_s: list[float]
 
 
 class Speed:
@@ -47,23 +60,27 @@ class Speed:
         """Says that training stood still for so long."""
         self._began += seconds
 
-    def read(self, step: int) -> dict[str, float]:
+    def cut(self) -> Window:
+        """Returns what was noted since the last cut. To be called when a report is made, which is read later."""
+        window = Window(self._waited_s, self._step_times_s)
+        self._waited_s, self._step_times_s = 0.0, []
+        return window
+
+    def read(self, step: int, window: Window) -> dict[str, float]:
         """Returns what was measured since the last report; nothing at the first, which waited for the compiler."""
         now = time.perf_counter()
         before, self._last_step = self._last_step, step
-        window_s, self._began = max(now - self._began, 1e-9), now
-        times, self._step_times_s = self._step_times_s, []
-        waited_s, self._waited_s = self._waited_s, 0.0
-        if before is None or step <= before:
+        seconds, self._began = max(now - self._began, 1e-9), now
+        if before is None or step <= before or not window.step_times_s:
             return {}
-        steps_per_s = (step - before) / window_s
+        steps_per_s = (step - before) / seconds
         found = {
             "steps_per_s": steps_per_s,
             "examples_per_s": steps_per_s * self._batch_size,
-            "data_wait": min(waited_s / window_s, 1.0),
+            "data_wait": min(window.waited_s / seconds, 1.0),
+            "step_median_s": float(np.median(window.step_times_s)),
+            "step_p95_s": float(np.quantile(window.step_times_s, 0.95)),
         }
-        if times:
-            found |= {"step_median_s": float(np.median(times)), "step_p95_s": float(np.quantile(times, 0.95))}
         return found | self._device(steps_per_s)
 
     def _device(self, steps_per_s: float) -> dict[str, float]:

@@ -78,7 +78,7 @@ def assert_like_alone(configs: list[Any], packed: packs.Packed, *, rtol: float =
 def test_trials_that_differ_in_numbers_train_in_one_program_with_their_own_events(tmp_path: Any) -> None:
     configs = [
         config(optimizer__learning_rate=rate, workdir=str(tmp_path / str(index)), seed=index)
-        for index, rate in enumerate((1e-3, 1e-2, 1e-1))
+        for index, rate in enumerate((1e-3, 1e-1))
     ]
     events = list(packs.iter_train(configs))
     for index, cfg in enumerate(configs):
@@ -109,7 +109,7 @@ OPTIMIZERS = {
     ),
 }
 
-LONG = ("cosine", "lamb", "lion", "sgd")
+LONG = ("adamw", "clipped", "cosine", "lamb", "lion", "sgd")
 
 
 @pytest.mark.parametrize(
@@ -163,6 +163,7 @@ def test_the_plan_says_what_is_packed_and_why_the_rest_is_not() -> None:
         packs.train(configs)
 
 
+@pytest.mark.soak
 def test_a_number_of_the_model_packs_where_it_is_used_as_a_number() -> None:
     configs = [config(model__dropout=rate, num_train_steps=8) for rate in (0.1, 0.5)]
     assert_like_alone(configs, packs.train(configs))
@@ -184,6 +185,7 @@ def test_one_that_diverges_leaves_the_others_untouched() -> None:
         jax.tree.map(np.testing.assert_array_equal, packed.state_of(row).params, without.state_of(row).params)
 
 
+@pytest.mark.soak
 def test_seeds_have_their_own_order_of_the_data() -> None:
     configs = [config(seed=seed) for seed in (0, 1)]
     for cfg in configs:
