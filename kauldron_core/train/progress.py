@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -26,8 +26,14 @@ def ignored(step: int, loss: float | None) -> None:
 
 
 @contextlib.contextmanager
-def bar(info: TqdmInfo, *, num_steps: int | None) -> Iterator[Progress]:
-    """Shows steps made, steps a second, the time left and the loss, while the block runs."""
+def bar(info: TqdmInfo, *, num_steps: int | None, header: Callable[[], str]) -> Iterator[Progress]:
+    """Shows steps made, steps a second, the time left and the loss, while the block runs.
+
+    Args:
+      info: What the bar looks like, and whether there is one.
+      num_steps: Where it ends.
+      header: Returns a line to put above it.
+    """
     if not info.is_shown:
         yield ignored
         return
@@ -42,6 +48,7 @@ def bar(info: TqdmInfo, *, num_steps: int | None) -> Iterator[Progress]:
         progress.TextColumn("{task.fields[loss]}"),
     )
     with progress.Progress(*columns, console=console.Console(stderr=True), transient=False) as shown:
+        shown.print(header())
         task = shown.add_task(info.desc, total=num_steps, speed="", loss="")
         last_time, last_step = time.monotonic(), 0
 

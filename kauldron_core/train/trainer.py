@@ -218,8 +218,14 @@ class Trainer:
         """Trains from the newest checkpoint, or from the beginning, and returns the final state."""
         if self.setup.eval_only:
             return loop.drain(self.iter_train())
-        with bar(self.setup.tqdm_info, num_steps=self.last_step) as progress:
+        with bar(self.setup.tqdm_info, num_steps=self.last_step, header=self._overview) as progress:
             return loop.drain(loop.iter_train(self, progress=progress))
+
+    def _overview(self) -> str:
+        """Returns one line about the model."""
+        leaves = jax.tree.leaves(self.state_specs.params)
+        count, size = sum(leaf.size for leaf in leaves), sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
+        return f"{type(self.model).__name__}: {count:,} parameters in {len(leaves)} arrays, {size / 2**20:.2f} MiB"
 
     def iter_train(self, *, stop: threading.Event | None = None) -> Generator[Event, None, TrainState]:
         """Trains, and yields what happens. Closing the generator waits for a running save and ends data workers.

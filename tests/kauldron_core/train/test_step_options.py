@@ -283,3 +283,11 @@ def test_rows_of_examples_of_an_inline_evaluation_are_kept(tmp_path: Any) -> Non
     trainer(workdir=tmp_path, evals=evals).train()
     rows = rundir.read_examples(tmp_path / "evals" / "test" / "7.parquet")
     assert len(rows) == 70 and set(rows[0]) >= {"id", "prediction", "target"}
+
+
+def test_a_terminal_shows_the_model_and_how_far_training_is(capfd: pytest.CaptureFixture[str]) -> None:
+    setup = kd.train.Setup(tqdm_info=kd.train.TqdmInfo(desc="fit", disable=False))
+    trainer(setup=setup).train()
+    told = capfd.readouterr().err
+    assert "Plain: 67 parameters in 4 arrays" in told
+    assert "fit" in told and "7/7" in told and "loss" in told
