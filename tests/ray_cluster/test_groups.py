@@ -29,7 +29,7 @@ def test_an_address_is_free_and_says_its_port():
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", [0, pytest.param(1, marks=pytest.mark.soak)])
 def test_g08_a_process_whose_peer_never_comes_ends_at_the_time_it_was_given(rank):
     done = subprocess.run([sys.executable, "-c", JOIN.format(rank=rank)], capture_output=True, text=True, timeout=60)
     said = done.stdout + done.stderr

@@ -73,6 +73,7 @@ def test_a_search_goes_on_from_the_run_directory(search):
     assert len(again.rows) == 7
 
 
+@pytest.mark.soak
 def test_pbt_passes_checkpoints_and_changed_values_on(root):
     sweep = pipelines.Sweep(
         name="pbt",

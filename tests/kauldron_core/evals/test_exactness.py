@@ -28,6 +28,7 @@ def test_shares_without_an_example_count_none(size: int, shard_count: int) -> No
     exactness.check(size, 8, shard_count, 1, True)
 
 
+@pytest.mark.soak
 @pytest.mark.process
 def test_e16_an_evaluation_is_that_of_numpy_on_up_to_eight_devices() -> None:
     environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=8", "PYTHONPATH": str(ROOT)}
