@@ -34,9 +34,7 @@ class Blueprint:
     numbers: Mapping[str, Number]
 
     @classmethod
-    def of(
-        cls, cfg: Any, fields: Iterable[str], *, numbers_in: Sequence[str], others: Collection[str] = ()
-    ) -> Self:
+    def of(cls, cfg: Any, fields: Iterable[str], *, numbers_in: Sequence[str], others: Collection[str] = ()) -> Self:
         """Returns the blueprint of some fields of an experiment.
 
         Args:
