@@ -42,7 +42,8 @@ class GlobalNorm(Metric):
         def compute(self) -> Any:
             """Returns the mean norm, or `{'norm': ..., 'clipped': share of steps}`."""
             sums = super().compute()
-            if self.parent.max_norm is None:
+            metric: Any = self.parent
+            if metric.max_norm is None:
                 return sums.norm / sums.count
             return {"norm": sums.norm / sums.count, "clipped": sums.clipped / sums.count}
 
