@@ -6,7 +6,7 @@ import contextlib
 import sys
 import threading
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import click
@@ -115,21 +115,36 @@ def _train_and_evaluate(trial: rundir.TrialDir) -> str:
 
 def _train(trial: rundir.TrialDir) -> None:
     """Trains, and keeps the status file up to date whatever happens."""
-    from kauldron_core.train import load_trial  # JAX
+    from kauldron_core.train import Saved, load_trial  # JAX
 
     rundir.write_status(trial, "running")
     last: Any = None
     try:
-        with _stop_on_request(trial) as stop:
+        with _stop_on_request(trial) as stop, _keeping_what_is_due(trial) as look:
             for event in load_trial(trial).iter_train(stop=stop):
                 last = event
+                if isinstance(event, Saved):
+                    look()
         _write_ending(trial, last)
     except KeyboardInterrupt:  # it has saved by now
         rundir.write_status(trial, "preempted")
         raise
     except (Exception, SystemExit) as error:  # `exit(1)` in the user's code is a failure, too
         rundir.write_status(trial, "failed", error=f"{type(error).__name__}: {error}")
-        traceback.print_exc()
+        if not isinstance(error, ConfigError):  # A mistake of the user's says all there is in its own line.
+            traceback.print_exc()
+
+
+@contextlib.contextmanager
+def _keeping_what_is_due(trial: rundir.TrialDir) -> Iterator[Callable[[], object]]:
+    """Keeps the checkpoints that are evaluated after training; yields what to call when there is a new one."""
+    watch = evaluators.RunWatch((trial.run() or trial).path, evaluators.standalone_strategies(trial))
+    backlog = evaluators.Backlog(trial, run_watch=watch)
+    try:
+        yield lambda: backlog.look(finished=False)
+    finally:
+        backlog.close()
+        watch.close()
 
 
 def _write_ending(trial: rundir.TrialDir, last: Any) -> None:

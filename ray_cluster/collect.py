@@ -49,11 +49,12 @@ def write_table(results: Results, run: rundir.RunDir) -> None:
 def _read_trial(folder: rundir.TrialDir, trial: PlannedTrial) -> TrialResult:
     status = rundir.read_status(folder)
     records = rundir.read_eval_results(folder)
-    values, step = _last_values(rundir.read_events(folder.events))
+    values, step, evaluated = _last_values(rundir.read_events(folder.events))
     failed = [(name, at, record) for (name, at), record in records.items() if record["status"] == "failed"]
     done = {key: record for key, record in records.items() if record["status"] == "done"}
-    for (name, _), record in done.items():  # In order of steps, so that the last one stays.
-        values.update({f"{name}/{metric}": value for metric, value in record["values"].items()})
+    for (name, at), record in done.items():  # In order of steps, so that the last one stays.
+        if at >= evaluated.get(name, 0):  # An older checkpoint may have been looked at again since.
+            values.update({f"{name}/{metric}": value for metric, value in record["values"].items()})
     return TrialResult(
         name=trial.name,
         index=trial.index,
@@ -68,11 +69,12 @@ def _read_trial(folder: rundir.TrialDir, trial: PlannedTrial) -> TrialResult:
     )
 
 
-def _last_values(events: Iterable[Mapping[str, Any]]) -> tuple[dict[str, float], int]:
+def _last_values(events: Iterable[Mapping[str, Any]]) -> tuple[dict[str, float], int, dict[str, int]]:
+    """Returns the last values by metric, the last step, and the last step of each split."""
     values: dict[str, float] = {}
-    step = 0
+    steps: dict[str, int] = {}
     for event in events:
         if event.get("values"):
-            step = max(step, event["step"])
+            steps[event["split"]] = event["step"]
             values.update({f"{event['split']}/{name}": value for name, value in event["values"].items()})
-    return values, step
+    return values, max(steps.values(), default=0), steps

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 from etils import epath
 
-from kauldron_core.ckpts import arrays, layout, mismatch
+from kauldron_core.ckpts import arrays, checksums, layout, mismatch, pointers
 from kauldron_core.ckpts.storage_errors import cause_of, is_shortage
 from kauldron_core.errors import ConfigError, listing, unknown_name
 
@@ -149,6 +149,7 @@ def read_arrays(path: epath.Path, wanted: Mapping[str, Any]) -> dict[str, jax.Ar
 def _load_one(directory: str | os.PathLike[str], template: Any, step: int, only: Collection[str] | None) -> Checkpoint:
     path = layout.step_path(directory, step)
     metadata = read_metadata(path)
+    _check_bytes(path)
     if only is None:
         mismatch.check(metadata["state"], template, place=str(path))
         with _calling_it_damaged(path):
@@ -156,6 +157,29 @@ def _load_one(directory: str | os.PathLike[str], template: Any, step: int, only:
     else:
         state = _load_parts(path, metadata["state"], template, only)
     return Checkpoint(step=step, state=state, data_state=read_data_state(path), metadata=metadata)
+
+
+_whole: set[tuple[str, float]] = set()
+"""Checkpoints that were found whole, with the time of their checksums: the trials of a pack share their files."""
+
+
+def _check_bytes(path: epath.Path) -> None:
+    """Raises DamagedCheckpoint if a file is not as it was saved. The storage layer reads flipped bits as they are."""
+    row = pointers.find(path)
+    place = path if row is None else row.path
+    try:
+        key = str(place), (place / checksums.FILE).stat().mtime
+    except OSError:
+        return  # Saved without, or elsewhere: see `checksums`.
+    if key in _whole:
+        return
+    changed = checksums.differences(place)
+    if denied := [text for text in changed if "permission denied" in text.lower()]:
+        raise ConfigError(_not_permitted(place, PermissionError(denied[0])))
+    if changed:
+        others = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
+        raise DamagedCheckpoint(f"{place}: damaged, {changed[0]}{others}.")
+    _whole.add(key)
 
 
 def _load_parts(path: epath.Path, saved: dict[str, str], template: Any, only: Collection[str]) -> Any:

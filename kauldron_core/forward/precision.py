@@ -8,6 +8,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from kauldron_core.errors import ConfigError, unknown_name
+
+_TYPES = ("bfloat16", "float16", "float32", "float64")
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Precision:
@@ -27,7 +31,7 @@ class Precision:
 
     def __post_init__(self):
         for name in ("compute", "output"):
-            object.__setattr__(self, name, jnp.dtype(getattr(self, name)))
+            object.__setattr__(self, name, _float_type(getattr(self, name), at=f"precision.{name}"))
 
     def before(self, tree: Any) -> Any:
         """Returns parameters or a batch as the model gets them."""
@@ -50,6 +54,16 @@ def cast_like(tree: Any, model: Any) -> Any:
         lambda path, leaf: leaf.astype(types.get(jax.tree_util.keystr(path), leaf.dtype)) if is_float(leaf) else leaf,
         tree,
     )
+
+
+def _float_type(value: Any, *, at: str) -> Any:
+    try:
+        found = jnp.dtype(value)
+    except TypeError:
+        raise ConfigError(unknown_name("type", str(value), _TYPES, at=at)) from None
+    if not jnp.issubdtype(found, jnp.floating):
+        raise ConfigError(f"{at}: {found} is no type of floats. Available: {', '.join(_TYPES)}.")
+    return found
 
 
 def is_float(leaf: Any) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 
 from kauldron_core import ckpts
+from kauldron_core.errors import ConfigError
 from kauldron_core.forward import TrainState
 from kauldron_core.train.trainer import Trainer
 
@@ -19,11 +20,13 @@ class StackedCheckpoints:
     Args:
       folder: The folder of the pack.
       trainers: Those of its trials, in the order of the rows. One without a workdir has no pointers.
+      identity: What tells this pack from others.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], trainers: Sequence[Trainer]):
+    def __init__(self, folder: str | os.PathLike[str], trainers: Sequence[Trainer], *, identity: str):
         self._keeper = ckpts.Checkpointer(workdir=folder, save_interval_steps=None)
         self._trainers = trainers
+        self._identity = identity
         self._pending: dict[int, tuple[TrainState, list[Any], list[str]]] = {}
 
     def load(self, spec: TrainState) -> ckpts.Checkpoint | None:
@@ -35,6 +38,10 @@ class StackedCheckpoints:
         if self._keeper.latest_step is None:
             return None
         found = self._keeper.load(spec)
+        if found.data_state["identity"] != self._identity:
+            raise ConfigError(
+                f"{self._keeper.directory}: holds the checkpoints of another pack. Choose another folder."
+            )
         for damaged in found.damaged_steps:
             self._keeper.set_aside(damaged)
         self._pending[found.step] = (_of_one(spec), found.data_state["iterators"], found.data_state["statuses"])
@@ -51,7 +58,7 @@ class StackedCheckpoints:
           statuses: How each trial stands; one that does not run gets no pointer.
           step: The step.
         """
-        data_state = {"iterators": iterators, "statuses": list(statuses)}
+        data_state = {"identity": self._identity, "iterators": iterators, "statuses": list(statuses)}
         self._keeper.save(states, data_state, step=step)
         self._pending[step] = (_of_one(jax.eval_shape(lambda: states)), iterators, list(statuses))
 

@@ -117,7 +117,8 @@ class _Training:
         self._held: tuple[int, StepReport] | None = None
         self._saves = None
         if folder is not None and self._lead.checkpointer is not None:
-            self._saves = StackedCheckpoints(folder, self._trainers)
+            members = [configs[index] for index in pack.members]
+            self._saves = StackedCheckpoints(folder, self._trainers, identity=_identity(members))
 
     def run(self) -> Iterator[MemberEvent]:
         """Trains; yields events."""
@@ -265,6 +266,12 @@ class _Training:
         if log is not None:
             writer_lib.append(log, event)
         return MemberEvent(self._pack.members[row], event)
+
+
+def _identity(configs: Sequence[Any]) -> str:
+    """Returns what is equal for the same trials, wherever they lie and however far they are to go."""
+    ignored = ("workdir", "num_train_steps", "stop_after_steps")
+    return konfig.fingerprint([{key: cfg[key] for key in cfg if key not in ignored} for cfg in configs])
 
 
 def _tables(source: Any, pack: planner.Pack) -> tuple[str, ...]:

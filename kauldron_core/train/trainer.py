@@ -18,6 +18,7 @@ from kauldron_core.ckpts import Checkpointer
 from kauldron_core.errors import ConfigError, unknown_name
 from kauldron_core.evals import Evaluator, StateTransform, usable_in_evaluation
 from kauldron_core.forward import AuxiliariesState, Blueprint, Context, Precision, RngStreams, TrainState
+from kauldron_core.losses import named_losses
 from kauldron_core.sharding import ShardingStrategy
 from kauldron_core.train import checks, continuous, eval_programs, loop
 from kauldron_core.train import inherit as inherit_lib
@@ -140,6 +141,7 @@ class Trainer:
         _check(self)
         for name, part in _bound_parts(self).items():
             object.__setattr__(self, name, part)
+        _check_best_metric(self)
 
     def __post_konfig_resolve__(self, cfg: Any) -> None:
         object.__setattr__(self, "raw_cfg", cfg)
@@ -301,6 +303,22 @@ def _check(trainer: Trainer) -> None:
         if name == "train":
             raise ConfigError("evals.train: the name is taken by the training metrics. Choose another.")
         rundir.check_name(name, kind="evaluator")
+
+
+def _check_best_metric(trainer: Trainer) -> None:
+    """Refuses a metric by which no checkpoint will ever be best, where it is known what there will be."""
+    metric = None if trainer.checkpointer is None else trainer.checkpointer.best_metric
+    name, _, key = (metric or "").partition("/")
+    evaluator = trainer.evals.get(name)
+    if type(evaluator) is not Evaluator or evaluator.losses is None or evaluator.metrics is None:
+        return
+    losses = ["total", *dict(named_losses(evaluator.losses))]
+    groups = {loss[:end] for loss in losses for end, letter in enumerate(loss) if letter == "/"}
+    known = [f"losses/{loss}" for loss in losses] + [f"metrics/{metric}" for metric in evaluator.metrics]
+    is_part = any(key == known_key or key.startswith(f"{known_key}/") for known_key in known)
+    if not is_part and key.removeprefix("losses/") not in groups:
+        available = [f"{name}/{known_key}" for known_key in known]
+        raise ConfigError(unknown_name("metric", str(metric), available, at="checkpointer.best_metric"))
 
 
 _LEAST = {

@@ -4,8 +4,10 @@ import math
 
 import pytest
 
+from kauldron_core import rundir
 from kauldron_core.errors import ConfigError
-from ray_cluster import Results, TrialResult
+from ray_cluster import Results, TrialResult, collect
+from ray_cluster.spec import PlannedTrial
 
 
 def _row(index: int, status: str = "done", **values: float) -> TrialResult:
@@ -79,3 +81,15 @@ def test_results_as_a_table():
     table = Results(run_dir="r", rows=(row,)).to_pandas()
     assert table.loc[0, "cfg.lr"] == 0.1
     assert table.loc[0, "a"] == 1.0
+
+
+def test_an_old_checkpoint_that_is_looked_at_again_changes_no_final_metric(tmp_path):
+    run = rundir.RunDir.create(tmp_path / "run", {})
+    trial = run.trial("0000").create("{}")
+    log = rundir.EventWriter(trial.events)
+    for step, loss in ((20, 0.5), (60, 0.1)):
+        log.append("evaluated", step, split="test", values={"losses/total": loss})
+    log.close()
+    rundir.write_eval_result(trial, "test", 20, {"status": "done", "values": {"losses/total": 0.5}})
+    row = collect._read_trial(trial, PlannedTrial(name="0000", index=0, fingerprint="", config_json="{}"))
+    assert (row.step, row.values["test/losses/total"]) == (60, 0.1)

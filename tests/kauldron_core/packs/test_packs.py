@@ -249,6 +249,10 @@ def test_a_pack_that_was_cut_off_goes_on_to_the_same_bits(tmp_path: Any) -> None
     cut.close()
     again = packs.train(saved(tmp_path / "cut", 12), folder=tmp_path / "cut" / "pack")
     jax.tree.map(np.testing.assert_array_equal, again.states, whole.states)
+    others = saved(tmp_path / "cut", 12)
+    others[0].optimizer.learning_rate = 0.5
+    with pytest.raises(ConfigError, match="holds the checkpoints of another pack"):
+        packs.train(others, folder=tmp_path / "cut" / "pack")
     for index in (0, 1):
         events = rundir.read_events(tmp_path / "cut" / "trials" / str(index) / "events")
         steps = [event["step"] for event in events if event["kind"] == "metrics"]

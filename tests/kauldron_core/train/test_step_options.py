@@ -272,6 +272,12 @@ def test_the_optimizer_starts_from_the_parameters_that_are_loaded() -> None:
 def test_an_evaluator_that_is_not_there_cannot_tell_the_best_checkpoint() -> None:
     with pytest.raises(ConfigError, match=r"checkpointer\.best_metric: unknown evaluator 'val'"):
         trainer(checkpointer=kd.ckpts.Checkpointer(best_metric="val/losses/total", mode="min"))
+    evals = {"test": kd.evals.Evaluator(run=kd.evals.StandaloneEveryCheckpoint())}
+    with pytest.raises(ConfigError, match=r"best_metric: unknown metric 'test/metrics/acuracy'\. Did you mean"):
+        trainer(evals=evals, checkpointer=kd.ckpts.Checkpointer(best_metric="test/metrics/acuracy"))
+    trainer(evals=evals, checkpointer=kd.ckpts.Checkpointer(best_metric="test/metrics/accuracy"))
+    with pytest.raises(ConfigError, match=r"precision\.compute: unknown type 'bfloat61'\. Did you mean 'bfloat16'"):
+        kd.train.Precision(compute="bfloat61")
 
 
 def test_rows_of_examples_of_an_inline_evaluation_are_kept(tmp_path: Any) -> None:
