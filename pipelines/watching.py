@@ -23,14 +23,25 @@ def watchers(spec: Sweep, *, no_tracking: bool) -> Iterator[tuple[LiveReport, Re
     """
     run_folder.make_root(spec)
     report = LiveReport(make_console())
-    # The report shows a trial's error itself; the log is for who runs a sweep from Python.
-    logging.getLogger("ray_cluster.board").setLevel(logging.ERROR)
-    if no_tracking:
-        yield report, None
-        return
-    recorder = RecorderProcess(run_folder.place_store(spec), warn=report.say)
+    with _without_logged_errors():
+        if no_tracking:
+            yield report, None
+            return
+        recorder = RecorderProcess(run_folder.place_store(spec), warn=report.say)
+        try:
+            recorder.prepare()
+            yield report, recorder
+        finally:
+            recorder.stop()
+
+
+@contextlib.contextmanager
+def _without_logged_errors() -> Iterator[None]:
+    """Leaves a trial's errors to the report; the log has them for who runs a sweep from Python."""
+    logger = logging.getLogger("ray_cluster.board")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
     try:
-        recorder.prepare()
-        yield report, recorder
+        yield
     finally:
-        recorder.stop()
+        logger.setLevel(before)
