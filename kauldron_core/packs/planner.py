@@ -119,9 +119,7 @@ def _sort_out(cfg: Any, numbers: Sequence[str]) -> list[Leaf]:
     """Returns for each number whether the step can be traced with it."""
     if not numbers:
         return []
-    trainer = _resolved(cfg)
-    source = step_source(cfg, others=numbers)
-    trial = _Trial(trainer, source)
+    trial = _Trial(_resolved(cfg), step_source(cfg, others=numbers))
     return [trial.leaf(path) for path in numbers]
 
 
@@ -129,7 +127,7 @@ class _Trial:
     """Tries out which numbers of one experiment can be traced."""
 
     def __init__(self, trainer: Trainer, source: Source):
-        self._trainer, self._source = trainer, source
+        self._source = source
         self._batch = trainer.train_ds.element_spec
 
     def leaf(self, path: str) -> Leaf:

@@ -9,7 +9,7 @@ import jax
 
 from kauldron_core.forward import TrainState
 from kauldron_core.train import program as program_lib
-from kauldron_core.train.program import Outputs, Program, StepReport, all_finite
+from kauldron_core.train.program import Outputs, Program, StepReport
 
 
 class PackedPrograms:
@@ -29,7 +29,7 @@ class PackedPrograms:
         self._batch_axis = 0 if has_own_batches else None
         self._calls: dict[tuple[Outputs, bool], Callable[..., Any]] = {}
         self._init = jax.jit(jax.vmap(self._init_one, in_axes=(0, None)))
-        self.are_sound = jax.jit(jax.vmap(_is_sound))
+        self.are_sound = jax.jit(jax.vmap(program_lib.is_sound))
 
     def init(self, numbers: Sequence[Any], batch: Any) -> TrainState:
         """Returns the states before the first step."""
@@ -59,7 +59,3 @@ class PackedPrograms:
 
     def _program(self, numbers: Sequence[Any]) -> Program:
         return self._build(dict(zip(self._arguments, numbers, strict=True)))
-
-
-def _is_sound(state: TrainState) -> jax.Array:
-    return all_finite((state.params, state.collections))

@@ -14,12 +14,15 @@ import numpy as np
 from kauldron_core import konfig, rundir
 from kauldron_core.errors import ConfigError
 from kauldron_core.forward import Health, TrainState, as_arguments
+from kauldron_core.losses import named_losses
 from kauldron_core.packs import planner
 from kauldron_core.packs.checkpoints import StackedCheckpoints
 from kauldron_core.packs.programs import PackedPrograms
+from kauldron_core.train import reports
 from kauldron_core.train import writer as writer_lib
 from kauldron_core.train.events import Done, Evaluated, Event, Logged, Saved
-from kauldron_core.train.layout import stacked
+from kauldron_core.train.layout import stacked, zeros_like
+from kauldron_core.train.loop import drain
 from kauldron_core.train.program import StepReport
 from kauldron_core.train.trainer import Trainer, step_source
 
@@ -60,12 +63,7 @@ def train(
     configs: Sequence[Any], pack: planner.Pack | None = None, *, folder: str | os.PathLike[str] | None = None
 ) -> Packed:
     """Trains a pack to its end. See `iter_train`."""
-    events = iter_train(configs, pack, folder=folder)
-    while True:
-        try:
-            next(events)
-        except StopIteration as end:
-            return end.value
+    return drain(iter_train(configs, pack, folder=folder))
 
 
 def iter_train(
@@ -103,6 +101,7 @@ class _Training:
         self._trainers: list[Trainer] = [konfig.resolve(configs[index]) for index in pack.members]
         self._lead = self._trainers[0]
         self.last_step = self._lead.last_step
+        self._losses = sorted(dict(named_losses(self._lead.train_losses)))
         source = step_source(configs[pack.members[0]], others=pack.arguments)
         self._tables = _tables(source, pack)
         self._numbers = self._stack_numbers(configs)
@@ -182,7 +181,7 @@ class _Training:
 
     def _restore_or_init(self) -> int:
         """Makes the states, or reads those of the last checkpoint; returns their step."""
-        batch = _zeros(self._lead.train_ds.element_spec)
+        batch = zeros_like(self._lead.train_ds.element_spec)
         found = None
         if self._saves is not None:
             found = self._saves.load(jax.eval_shape(self._programs.init, self._numbers, batch))
@@ -221,11 +220,11 @@ class _Training:
                 yield self._ended(row, step, "diverged", f"the state was not finite after step {step}")
 
     def _is_evaluated_at(self, step: int) -> bool:
-        return any(evaluator.run.should_run(step, step >= self.last_step) for evaluator in _inline(self._lead))
+        return any(evaluator.run.should_run(step, step >= self.last_step) for evaluator in self._lead.inline_evals)
 
     def _evaluate(self, step: int) -> Iterator[MemberEvent]:
         for row in self._running():
-            for evaluator in _inline(self._trainers[row]):
+            for evaluator in self._trainers[row].inline_evals:
                 if evaluator.run.should_run(step, step >= self.last_step):
                     result = evaluator.evaluate(_row(self._states, row))
                     values = result.values
@@ -239,12 +238,11 @@ class _Training:
         report = jax.device_get(report)
         for row in self._running():
             own = _row(report, row)
-            values = own.aux.to_host().scalars()
-            values |= {f"schedules/{name}": float(value) for name, value in own.schedules.items()}
+            health = Health.of(own.health)
+            values = reports.values_of(own.aux.to_host(), own, health, on_nonfinite=self._lead.on_nonfinite)
             yield self._told(row, Logged(step=step, split="train", values=values))
-            health = Health(*own.health.tolist())
             if self._lead.on_nonfinite == "stop" and health.first_bad_step > 0:
-                yield self._ended(row, step, "diverged", f"a loss was not finite at step {health.first_bad_step}")
+                yield self._ended(row, step, "diverged", reports.describe(health, self._losses))
 
     def _finish(self, step: int) -> Iterator[MemberEvent]:
         yield from self._end_unsound(step)
@@ -289,13 +287,5 @@ def _data_of(trainers: Sequence[Trainer]) -> list[Any]:
     return [iter(dataclasses.replace(first, seed=trainer.train_ds.seed)) for trainer in trainers]
 
 
-def _inline(trainer: Trainer) -> list[Any]:
-    return [evaluator for evaluator in trainer.evals.values() if not evaluator.run.is_standalone]
-
-
 def _row(tree: Any, row: int) -> Any:
     return jax.tree.map(lambda leaf: leaf[row], tree)
-
-
-def _zeros(spec: Any) -> Any:
-    return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), spec)

@@ -82,11 +82,11 @@ class Split(ShardingRule):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FirstDim(ShardingRule):
-    """The first dimension of every array; scalars are on each device.
+class _OnAxis(ShardingRule):
+    """Base class of rules that split one dimension.
 
     Attributes:
-      axis: An axis or several; None takes those that split batches (`DATA_AXES`).
+      axis: An axis or several; what None takes is the rule's own.
     """
 
     axis: str | tuple[str, ...] | None = None
@@ -99,12 +99,21 @@ class FirstDim(ShardingRule):
     def named_axes(self) -> tuple[str, ...]:
         return axes_of(self.axis)
 
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FirstDim(_OnAxis):
+    """The first dimension of every array; scalars are on each device.
+
+    Attributes:
+      axis: An axis or several; None takes those that split batches (`DATA_AXES`).
+    """
+
     def dims(self, leaf: Leaf, mesh: AnyMesh) -> Dims:
         return (_batch_axis(mesh) if self.axis is None else self.axis,) if leaf.spec.shape else ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FSDPSharding(ShardingRule):
+class FSDPSharding(_OnAxis):
     """The largest dimension that divides, of every array that is worth it.
 
     Attributes:
@@ -112,16 +121,7 @@ class FSDPSharding(ShardingRule):
       min_size_to_shard_mb: Smaller arrays are on each device.
     """
 
-    axis: str | tuple[str, ...] | None = None
     min_size_to_shard_mb: float = 4
-
-    def __post_init__(self):
-        if self.axis is not None and not isinstance(self.axis, str):
-            object.__setattr__(self, "axis", tuple(self.axis))
-
-    @property
-    def named_axes(self) -> tuple[str, ...]:
-        return axes_of(self.axis)
 
     def dims(self, leaf: Leaf, mesh: AnyMesh) -> Dims:
         shape = leaf.spec.shape

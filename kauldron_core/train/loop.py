@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Generator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kauldron_core.errors import ConfigError
 from kauldron_core.forward import TrainState
@@ -17,6 +17,8 @@ from kauldron_core.train.session import Diverged, Session
 
 if TYPE_CHECKING:
     from kauldron_core.train.trainer import Trainer
+
+_T = TypeVar("_T")
 
 
 def iter_train(
@@ -61,8 +63,8 @@ def iter_eval(trainer: Trainer, *, stop: threading.Event | None = None) -> Gener
     return state
 
 
-def drain(events: Generator[Event, None, TrainState]) -> TrainState:
-    """Returns the state with which `events` end."""
+def drain(events: Generator[Any, None, _T]) -> _T:
+    """Returns what `events` end with."""
     while True:
         try:
             next(events)

@@ -248,5 +248,12 @@ def all_finite(tree: Any) -> jax.Array:
     return jnp.all(jnp.stack(flags)) if flags else jnp.bool_(True)
 
 
+def is_sound(state: TrainState) -> jax.Array:
+    """Returns whether `state` may be saved. Optimizers keep infinities on purpose (a best value so far), never NaN."""
+    learned = all_finite((state.params, state.collections))
+    floats = [leaf for leaf in jax.tree.leaves(state.opt_state) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
+    return learned & ~jnp.any(jnp.array([jnp.any(jnp.isnan(leaf)) for leaf in floats], bool))
+
+
 def _learned(state: TrainState) -> tuple[Any, Any, Any]:
     return state.params, state.collections, state.opt_state

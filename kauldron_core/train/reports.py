@@ -41,7 +41,7 @@ class LateReports:
     ):
         self.last_loss: float | None = None
         self._losses = losses
-        self._on_nonfinite = on_nonfinite
+        self._on_nonfinite: OnNonfinite = on_nonfinite
         self._speed = speed
         self._summaries = summaries
         self._held: tuple[int, StepReport, Window] | None = None
@@ -72,17 +72,14 @@ class LateReports:
         if aux.summary_states:
             yield self._summarized(step, aux)
         if self._on_nonfinite == "stop" and health.first_bad_step > 0:
-            raise Diverged(self._describe(health))
+            raise Diverged(describe(health, self._losses))
 
     def _perf(self, step: int, window: Window) -> dict[str, float]:
         return {f"perf/{name}": value for name, value in self._speed.read(step, window).items()}
 
     def _values(self, aux: AuxiliariesState, report: StepReport, health: Health) -> dict[str, float]:
-        values = aux.scalars()
+        values = values_of(aux, report, health, on_nonfinite=self._on_nonfinite)
         self.last_loss = values.get("losses/total")
-        values |= {f"schedules/{name}": float(value) for name, value in report.schedules.items()}
-        if self._on_nonfinite == "skip":
-            values["health/skipped_steps"] = float(health.num_bad_steps)
         return values
 
     def _summarized(self, step: int, aux: AuxiliariesState) -> Summarized:
@@ -90,5 +87,25 @@ class LateReports:
         files = () if self._summaries is None else tuple(exhibits.write(self._summaries / str(step), values))
         return Summarized(step=step, split="train", values=values, files=files)
 
-    def _describe(self, health: Health) -> str:
-        return f"loss {self._losses[health.first_bad_loss]!r} was not finite at step {health.first_bad_step}"
+
+def values_of(
+    aux: AuxiliariesState, report: StepReport, health: Health, *, on_nonfinite: OnNonfinite
+) -> dict[str, float]:
+    """Returns the training metrics that a report holds.
+
+    Args:
+      aux: Its states, on the host.
+      report: The report, on the host.
+      health: What its flag says.
+      on_nonfinite: Whether steps may have been skipped.
+    """
+    values = aux.scalars()
+    values |= {f"schedules/{name}": float(value) for name, value in report.schedules.items()}
+    if on_nonfinite == "skip":
+        values["health/skipped_steps"] = float(health.num_bad_steps)
+    return values
+
+
+def describe(health: Health, losses: Sequence[str]) -> str:
+    """Returns which of the losses, in the order of `Health.first_bad_loss`, was not finite, and when."""
+    return f"loss {losses[health.first_bad_loss]!r} was not finite at step {health.first_bad_step}"

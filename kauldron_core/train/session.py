@@ -10,7 +10,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import jax
-import jax.numpy as jnp
 
 from kauldron_core import rundir
 from kauldron_core.errors import ConfigError
@@ -20,7 +19,7 @@ from kauldron_core.losses import named_losses
 from kauldron_core.train import writer as writer_lib
 from kauldron_core.train.events import Done, Evaluated, Event, Logged, Saved
 from kauldron_core.train.interrupts import StopRequest
-from kauldron_core.train.program import Outputs, StepReport, all_finite
+from kauldron_core.train.program import Outputs, StepReport, is_sound
 from kauldron_core.train.progress import Progress
 from kauldron_core.train.reports import Diverged, LateReports
 from kauldron_core.train.speed import Speed
@@ -44,7 +43,7 @@ class Session:
         self._trainer = trainer
         self._request = request
         self._progress = progress
-        self._inline = [evaluator for evaluator in trainer.evals.values() if not evaluator.run.is_standalone]
+        self._inline = trainer.inline_evals
         loss_names = sorted(dict(named_losses(trainer.train_losses)))
         spec = trainer.train_ds.element_spec
         self._speed = Speed(batch_size=_batch_size(spec), flops=lambda: trainer.trainstep.flops(spec))
@@ -228,12 +227,7 @@ class Session:
             yield event
 
 
-@jax.jit
-def _is_sound(state: TrainState) -> jax.Array:
-    """Returns whether `state` may be saved. Optimizers keep infinities on purpose (a best value so far), never NaN."""
-    learned = all_finite((state.params, state.collections))
-    floats = [leaf for leaf in jax.tree.leaves(state.opt_state) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
-    return learned & ~jnp.any(jnp.array([jnp.any(jnp.isnan(leaf)) for leaf in floats], bool))
+_is_sound = jax.jit(is_sound)
 
 
 def _evaluations(workdir: str | os.PathLike[str] | None) -> set[tuple[str, int]]:

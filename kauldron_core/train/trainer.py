@@ -5,22 +5,19 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-import sys
 import threading
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
-from typing import Any, get_args
+from typing import Any
 
 import jax
 import optax
 
-from kauldron_core import rundir
 from kauldron_core.ckpts import Checkpointer
-from kauldron_core.errors import ConfigError, unknown_name
+from kauldron_core.errors import ConfigError
 from kauldron_core.evals import Evaluator, StateTransform, usable_in_evaluation
 from kauldron_core.forward import AuxiliariesState, Blueprint, Context, Precision, RngStreams, TrainState
-from kauldron_core.losses import named_losses
 from kauldron_core.sharding import ShardingStrategy
-from kauldron_core.train import checks, continuous, eval_programs, loop
+from kauldron_core.train import consistency, continuous, eval_programs, loop
 from kauldron_core.train import inherit as inherit_lib
 from kauldron_core.train.compiled import Source
 from kauldron_core.train.context_specs import context_specs
@@ -138,10 +135,10 @@ class Trainer:
     raw_cfg: Any = dataclasses.field(default=None, repr=False)
 
     def __post_init__(self):
-        _check(self)
+        consistency.check(self)
         for name, part in _bound_parts(self).items():
             object.__setattr__(self, name, part)
-        _check_best_metric(self)
+        consistency.check_best_metric(self)
 
     def __post_konfig_resolve__(self, cfg: Any) -> None:
         object.__setattr__(self, "raw_cfg", cfg)
@@ -170,6 +167,11 @@ class Trainer:
     def context_specs(self) -> Context:
         """Shapes of all that losses and metrics can read, by key path, at the end of a training step."""
         return context_specs(self.trainstep.program, self.state_specs, self.train_ds.element_spec)
+
+    @property
+    def inline_evals(self) -> list[Evaluator]:
+        """The evaluators that run inside training."""
+        return [evaluator for evaluator in self.evals.values() if not evaluator.run.is_standalone]
 
     @property
     def last_step(self) -> int:
@@ -274,66 +276,6 @@ def step_source(cfg: Any, *, others: Collection[str] = ()) -> Source:
     """
     blueprint = Blueprint.of(cfg, STEP_FIELDS, numbers_in=("optimizer", "schedules", "train_losses"), others=others)
     return Source(blueprint, _program_of)
-
-
-def _check(trainer: Trainer) -> None:
-    for name in ("train_ds", "model", "optimizer"):
-        if getattr(trainer, name) is None:
-            raise ConfigError(f"{name}: unset. A Trainer needs train_ds, model, optimizer and train_losses.")
-    nnx = sys.modules.get("flax.nnx")  # Not imported by us: who has such a module has imported it.
-    if nnx is not None and isinstance(trainer.model, nnx.Module):
-        raise ConfigError(
-            "model: an NNX module holds arrays of its own. Describe it: kd.nn.Nnx(module=functools.partial(...), "
-            "inputs='batch....')."
-        )
-    if not trainer.train_losses:
-        raise ConfigError("train_losses: empty, there is nothing to minimise.")
-    if trainer.on_nonfinite not in get_args(OnNonfinite):
-        raise ConfigError(unknown_name("choice", trainer.on_nonfinite, get_args(OnNonfinite), at="on_nonfinite"))
-    if trainer.remat is not None and trainer.remat not in (names := _remat_policies()):
-        raise ConfigError(unknown_name("policy", trainer.remat, names, at="remat"))
-    checks.check_names(trainer.checkify_error_categories)
-    if trainer.checkpointer is not None:
-        trainer.checkpointer.check_evaluators(trainer.evals)
-    for name, least in _LEAST.items():
-        value = getattr(trainer, name)
-        if value is not None and value < least:
-            raise ConfigError(f"{name}: must be at least {least}, not {value}.")
-    for name in trainer.evals:
-        if name == "train":
-            raise ConfigError("evals.train: the name is taken by the training metrics. Choose another.")
-        rundir.check_name(name, kind="evaluator")
-
-
-def _check_best_metric(trainer: Trainer) -> None:
-    """Refuses a metric by which no checkpoint will ever be best, where it is known what there will be."""
-    metric = None if trainer.checkpointer is None else trainer.checkpointer.best_metric
-    name, _, key = (metric or "").partition("/")
-    evaluator = trainer.evals.get(name)
-    if type(evaluator) is not Evaluator or evaluator.losses is None or evaluator.metrics is None:
-        return
-    losses = ["total", *dict(named_losses(evaluator.losses))]
-    groups = {loss[:end] for loss in losses for end, letter in enumerate(loss) if letter == "/"}
-    known = [f"losses/{loss}" for loss in losses] + [f"metrics/{metric}" for metric in evaluator.metrics]
-    is_part = any(key == known_key or key.startswith(f"{known_key}/") for known_key in known)
-    if not is_part and key.removeprefix("losses/") not in groups:
-        available = [f"{name}/{known_key}" for known_key in known]
-        raise ConfigError(unknown_name("metric", str(metric), available, at="checkpointer.best_metric"))
-
-
-_LEAST = {
-    "log_metrics_every": 1,
-    "log_summaries_every": 1,
-    "microbatches": 1,
-    "num_train_steps": 0,
-    "steps_per_call": 1,
-    "stop_after_steps": 0,
-}
-
-
-def _remat_policies() -> list[str]:
-    # Those that are policies themselves; the others make one of arguments.
-    return [name for name in dir(jax.checkpoint_policies) if "save" in name and not name.startswith(("_", "save_"))]
 
 
 def _bound_parts(trainer: Trainer) -> dict[str, Any]:

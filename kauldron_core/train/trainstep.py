@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
-import numpy as np
 
 from kauldron_core.errors import ConfigError
 from kauldron_core.forward import AuxiliariesState, Precision, RngStreams, TrainState
@@ -16,7 +15,7 @@ from kauldron_core.losses import named_losses
 from kauldron_core.sharding import ShardingStrategy
 from kauldron_core.sharding.placing import global_shapes
 from kauldron_core.train.compiled import Compilation, Source, Structure, structure_of
-from kauldron_core.train.layout import stacked
+from kauldron_core.train.layout import stacked, zeros_like
 from kauldron_core.train.program import OnNonfinite, Outputs, Program, StepReport
 
 
@@ -61,7 +60,7 @@ class TrainStep:
           batch: A batch, or its shapes (`ds.element_spec`).
         """
         structure, numbers = self._compiled_for(batch)
-        return structure.init(numbers, _zeros_like(batch))
+        return structure.init(numbers, zeros_like(batch))
 
     def init_optimizer(self, params: Any) -> Any:
         """Returns the state of the optimizer for these parameters. After `init`."""
@@ -192,8 +191,3 @@ def _global_spec(batch: Any) -> Any:
     if all(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in leaves):
         return batch
     return jax.tree.unflatten(structure, global_shapes(leaves))
-
-
-def _zeros_like(batch: Any) -> Any:
-    # NumPy: no program has to be compiled for them.
-    return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), batch)
