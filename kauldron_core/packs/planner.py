@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import jax
 import numpy as np
@@ -49,6 +49,15 @@ class Pack:
     members: tuple[int, ...]
     arguments: tuple[str, ...] = ()
 
+    def to_json(self) -> dict[str, Any]:
+        """Returns the pack as JSON can carry it."""
+        return {"members": list(self.members), "arguments": list(self.arguments)}
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Self:
+        """Returns the pack that `to_json` wrote."""
+        return cls(tuple(record["members"]), tuple(record["arguments"]))
+
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
@@ -57,13 +66,15 @@ class Plan:
     Attributes:
       packs: In the order of their first members; a trial alone is a pack of one.
       leaves: Every leaf in which the trials differ.
+      notes: What else was found out: how fast, and how large a pack may be.
     """
 
     packs: tuple[Pack, ...]
     leaves: tuple[Leaf, ...]
+    notes: tuple[str, ...] = ()
 
     def explain(self) -> Iterator[str]:
-        """Yields a line for each pack and for each leaf."""
+        """Yields a line for each pack, each leaf and each note."""
         for pack in self.packs:
             if len(pack.members) > 1:
                 yield f"pack of {len(pack.members)}: trials {_ranges(pack.members)}"
@@ -72,6 +83,7 @@ class Plan:
             yield f"alone: trials {_ranges(alone)}"
         for leaf in self.leaves:
             yield f"{leaf.path}: {'packed' if leaf.is_packed else 'not packed'}, {leaf.reason}"
+        yield from self.notes
 
 
 def plan(configs: Sequence[Any], *, limit: int | None = None) -> Plan:
