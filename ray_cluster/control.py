@@ -36,10 +36,15 @@ def is_stop_requested(run_dir: str | os.PathLike[str]) -> bool:
 
 def stop_reason(run_dir: str | os.PathLike[str], trial: str | None = None) -> str | None:
     """Returns why the run, or this one trial, was asked to stop; None if it was not."""
-    requests = _read(run_dir)
     if trial is not None:
-        return requests.get("trials", {}).get(trial)
+        return stopped_trials(run_dir).get(trial)
+    requests = _read(run_dir)
     return str(requests.get("reason") or "asked to stop") if requests.get("stop") else None
+
+
+def stopped_trials(run_dir: str | os.PathLike[str]) -> dict[str, str]:
+    """Returns the trials that were asked to stop, each with the reason."""
+    return _read(run_dir).get("trials", {})
 
 
 def _read(run_dir: str | os.PathLike[str]) -> dict[str, Any]:

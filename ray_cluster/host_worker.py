@@ -12,20 +12,21 @@ from typing import Any
 
 from kauldron_core import rundir
 from kauldron_core.errors import ConfigError, RunFailed
-from ray_cluster import jax_process, trial_logs
+from ray_cluster import jax_process, pack_records, trial_logs
 
 _AGREE_EVERY = 4
 """Steps between two agreements of a group's processes on whether to stop; each costs a broadcast."""
 
 Record = dict[str, Any]
-"""An event of a trial as plain data: `kind` is `logged`, `evaluated`, `saved`, `done` or `raised`."""
+"""An event of a trial as plain data: `kind` is `logged`, `evaluated`, `saved`, `done` or `raised`; for packs see
+`pack_records`."""
 
 ENDINGS = ("done", "raised")
 """Kinds of the record that is a trial's last."""
 
 
 class HostWorker:
-    """Runs one trial at a time in a thread, many one after another, in one warm process.
+    """Runs one trial or pack at a time in a thread, many one after another, in one warm process.
 
     Example::
 
@@ -77,11 +78,11 @@ class HostWorker:
         gc.freeze()
         return {**facts, "warm_s": time.monotonic() - started_at, "ready_at": time.time()}
 
-    def start(self, trial_dir: str | os.PathLike[str], *, in_lockstep: bool = False) -> None:
-        """Begins a trial, or goes on with it from its newest checkpoint.
+    def start(self, folder: str | os.PathLike[str], *, in_lockstep: bool = False) -> None:
+        """Begins a trial or a pack, or goes on with it from its newest checkpoint.
 
         Args:
-          trial_dir: Its folder.
+          folder: Its folder.
           in_lockstep: After each record wait for the `poll` after the one that took it: whoever decides about the
             trial then decides before it goes on. Should another process have begun the trial meanwhile, it ends here
             without a trace.
@@ -90,12 +91,12 @@ class HostWorker:
           RunFailed: If the trial before has not ended.
         """
         if self._thread is not None and self._thread.is_alive():
-            raise RunFailed(f"{os.fspath(trial_dir)}: this worker still runs another trial")
+            raise RunFailed(f"{os.fspath(folder)}: this worker still runs another trial")
         self._stop = threading.Event()
         self._records = []
         self._is_ended = False
-        self._lease = _take_over(trial_dir) if in_lockstep else None
-        self._thread = threading.Thread(target=self._run, args=(trial_dir, self._stop), name="trial", daemon=True)
+        self._lease = _take_over(folder) if in_lockstep else None
+        self._thread = threading.Thread(target=self._run, args=(folder, self._stop), name="trial", daemon=True)
         self._thread.start()
 
     def poll(self, wait_s: float = 1.0, *, at_once: bool = False) -> list[Record]:
@@ -119,11 +120,11 @@ class HostWorker:
             self._stop.set()
             self._changed.notify_all()
 
-    def _run(self, trial_dir: str | os.PathLike[str], stop: threading.Event) -> None:
-        trial = rundir.TrialDir(trial_dir)
+    def _run(self, folder: str | os.PathLike[str], stop: threading.Event) -> None:
         began_at = time.time()
-        with trial_logs.redirected_output(trial.logs, rank=self._seat.rank if self._seat is not None else 0):
-            ending = self._train(trial, stop)
+        logs = rundir.TrialDir(folder).logs  # A pack has them at the same place.
+        with trial_logs.redirected_output(logs, rank=self._seat.rank if self._seat is not None else 0):
+            ending = self._train(folder, stop)
         ending.update(began_ms=int(1000 * began_at), ended_ms=int(1000 * time.time()))
         # The arrays of this trial must be gone before the next one makes its own.
         gc.collect()
@@ -131,15 +132,13 @@ class HostWorker:
             self._lease.release()
         self._put(ending)
 
-    def _train(self, trial: rundir.TrialDir, stop: threading.Event) -> Record:
-        from kauldron_core.train import load_trial  # JAX; imported by `warm`.
-
+    def _train(self, folder: str | os.PathLike[str], stop: threading.Event) -> Record:
         ending: Record = {"kind": "raised", "error": "the trainer ended without saying how"}
         is_loaded = False
         try:
-            trainer = load_trial(trial.path)
+            records = _open(folder, stop if self._seat is None else AgreedStop(stop))
             is_loaded = True
-            for record in _records_of(trainer, stop if self._seat is None else AgreedStop(stop)):
+            for record in records:
                 if record["kind"] in ENDINGS:
                     ending = record
                 else:
@@ -156,7 +155,7 @@ class HostWorker:
 
     def _put(self, record: Record) -> None:
         with self._changed:
-            self._records.append(record)
+            pack_records.merge(self._records, record)
             self._is_ended = record["kind"] in ENDINGS
             self._changed.notify_all()
 
@@ -207,6 +206,16 @@ def _take_over(trial_dir: str | os.PathLike[str]) -> rundir.Lease | None:
     """Takes a trial from whichever process has it; that one finds out before it goes on."""
     folder = rundir.TrialDir(trial_dir).path / ".leases" / "worker"
     return rundir.Lease.claim(folder, after=rundir.read_holder(folder), note="trial")
+
+
+def _open(folder: str | os.PathLike[str], stop: threading.Event) -> Iterator[Record]:
+    """Returns the records of the trial or pack of a folder, which is loaded by now."""
+    from kauldron_core.train import load_trial  # JAX; imported by `warm`.
+
+    pack = rundir.PackDir(folder)
+    if pack.exists():
+        return pack_records.records_of(pack, stop)
+    return _records_of(load_trial(folder), stop)
 
 
 def _records_of(trainer: Any, stop: threading.Event) -> Iterator[Record]:

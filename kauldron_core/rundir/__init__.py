@@ -10,7 +10,7 @@ from kauldron_core.rundir.atomic import (
 )
 from kauldron_core.rundir.events import RESUMED_FROM, Event, EventFollower, EventWriter, list_segments, read_events
 from kauldron_core.rundir.examples import read_examples, write_examples
-from kauldron_core.rundir.layout import FORMAT, RunDir, TrialDir
+from kauldron_core.rundir.layout import FORMAT, PackDir, RunDir, TrialDir
 from kauldron_core.rundir.leases import Holder, Lease, read_holder
 from kauldron_core.rundir.lock import RunLock
 from kauldron_core.rundir.names import check_name, check_path, from_pointer, to_pointer
@@ -48,6 +48,7 @@ __all__ = [
     "EventWriter",
     "Holder",
     "Lease",
+    "PackDir",
     "Pending",
     "Record",
     "RunDir",

@@ -6,7 +6,7 @@ import dataclasses
 import os
 import pathlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from kauldron_core.errors import ConfigError, unknown_name
 from kauldron_core.rundir import atomic, names, results, status, tables
@@ -14,6 +14,8 @@ from kauldron_core.rundir import lock as lock_lib
 
 FORMAT = 1
 """Version of the run directory's layout, kept in sweep.json."""
+
+_Folder = TypeVar("_Folder", "TrialDir", "PackDir")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,6 +82,52 @@ class TrialDir:
 
 
 @dataclasses.dataclass(frozen=True)
+class PackDir:
+    """The folder of trials that are trained in one program; a path object that knows what is in it."""
+
+    path: pathlib.Path
+
+    def __init__(self, path: str | os.PathLike[str]):
+        object.__setattr__(self, "path", pathlib.Path(path))
+
+    def __fspath__(self) -> str:
+        return os.fspath(self.path)
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def pack_path(self) -> pathlib.Path:
+        return self.path / "pack.json"
+
+    @property
+    def checkpoints(self) -> pathlib.Path:
+        return self.path / "checkpoints"
+
+    @property
+    def logs(self) -> pathlib.Path:
+        return self.path / "logs"
+
+    def exists(self) -> bool:
+        """Returns whether this is a pack's folder: it says who is in it."""
+        return self.pack_path.is_file()
+
+    def read(self) -> dict[str, Any]:
+        """Returns what pack.json holds; `trials` are the names of its trials, in the order of its rows."""
+        return atomic.read_json(self.pack_path)
+
+    def write(self, content: Mapping[str, Any]) -> None:
+        """Replaces pack.json; the folder is made if it is not there."""
+        atomic.make_folder(self.path)
+        atomic.write_json(self.pack_path, dict(content))
+
+    def run(self) -> RunDir:
+        """Returns the run directory that holds this pack."""
+        return RunDir(self.path.absolute().parent.parent)
+
+
+@dataclasses.dataclass(frozen=True)
 class RunDir:
     """The folder of one sweep, or of one run; a path object that knows what is in it."""
 
@@ -122,6 +170,10 @@ class RunDir:
         return self.path / "trials"
 
     @property
+    def packs_path(self) -> pathlib.Path:
+        return self.path / "packs"
+
+    @property
     def code(self) -> pathlib.Path:
         return self.path / "code"
 
@@ -162,10 +214,15 @@ class RunDir:
 
     def trials(self) -> list[TrialDir]:
         """Returns the trials that exist, by name."""
-        if not self.trials_path.is_dir():
-            return []
-        found = [TrialDir(folder) for folder in self.trials_path.iterdir() if not folder.name.startswith(".")]
-        return sorted((trial for trial in found if trial.exists()), key=lambda trial: trial.name)
+        return [trial for trial in _folders(self.trials_path, TrialDir) if trial.exists()]
+
+    def pack(self, name: str) -> PackDir:
+        """Returns the folder of the pack `name`, which need not exist yet."""
+        return PackDir(self.packs_path / names.check_name(name, kind="pack"))
+
+    def packs(self) -> list[PackDir]:
+        """Returns the packs that exist, by name."""
+        return [pack for pack in _folders(self.packs_path, PackDir) if pack.exists()]
 
     def lock(self) -> lock_lib.RunLock:
         """Returns the lock that keeps two drivers apart, to be held in a `with` block."""
@@ -178,3 +235,10 @@ class RunDir:
     def write_results(self, rows: list[dict[str, Any]]) -> None:
         """Replaces results.parquet: one row a trial with what came out."""
         tables.write_table(self.path / "results.parquet", rows)
+
+
+def _folders(parent: pathlib.Path, kind: type[_Folder]) -> list[_Folder]:
+    """Returns what lies in a folder, by name; nothing where it is not there."""
+    if not parent.is_dir():
+        return []
+    return [kind(one) for one in sorted(parent.iterdir()) if not one.name.startswith(".")]

@@ -11,6 +11,7 @@ from kauldron_core.train.program import Outputs, StepReport
 from kauldron_core.train.setup import Setup, TqdmInfo
 from kauldron_core.train.trainer import Trainer
 from kauldron_core.train.trainstep import TrainStep
+from kauldron_core.train.trial_config import load_config
 from kauldron_core.train.writer import EventLog, EventsWriter, NoWriter, Writer
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "best_step",
     "continuous_eval",
     "iter_train",
+    "load_config",
     "load_run",
     "load_trial",
 ]

@@ -10,9 +10,14 @@ from kauldron_core.errors import ConfigError
 
 
 def resolve_trial(trial_dir: str | os.PathLike[str]) -> Any:
-    """Returns what the config of the trial describes, with the folder as its workdir.
+    """Returns what the config of the trial describes. See `load_config`."""
+    return konfig.resolve(load_config(trial_dir))
 
-    The config is data from a disk: it may only name what `konfig` allows, see `konfig.trust`.
+
+def load_config(trial_dir: str | os.PathLike[str]) -> konfig.ConfigDict:
+    """Returns the config of the trial, with the folder as its workdir.
+
+    It is data from a disk: it may only name what `konfig` allows, see `konfig.trust`.
 
     Raises:
       ConfigError: If the folder is not a trial's.
@@ -22,4 +27,4 @@ def resolve_trial(trial_dir: str | os.PathLike[str]) -> Any:
         raise ConfigError(f"{os.fspath(trial_dir)}: not the folder of a trial, it has no config.json.")
     cfg = konfig.load(trial.config_path)
     cfg.workdir = os.path.abspath(trial_dir)
-    return konfig.resolve(cfg)
+    return cfg
