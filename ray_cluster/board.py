@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from kauldron_core import rundir
@@ -50,9 +50,13 @@ class StatusBoard:
         with self._lock:
             return [name for name, status in self._statuses.items() if status in statuses]
 
-    def show_error(self, name: str, error: str) -> None:
-        """Warns of a trial's error when it happens, once, with what tells the trial from others."""
-        if (name, error) not in self._shown_errors:
-            self._shown_errors.add((name, error))
+    def show_error(self, name: str, error: str, *, members: Sequence[str] = ()) -> None:
+        """Warns of a trial's or a pack's error when it happens, once, with what tells a trial from others."""
+        if (name, error) in self._shown_errors:
+            return
+        self._shown_errors.add((name, error))
+        if len(members) > 1:
+            _logger.warning("pack %s of %d trials: %s", name, len(members), error)
+        else:
             overrides = ", ".join(f"{path}={value}" for path, value in self._overrides[name])
             _logger.warning("trial %s (%s): %s", name, overrides or "no overrides", error)

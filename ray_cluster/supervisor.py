@@ -17,7 +17,7 @@ from ray.exceptions import RayActorError, RayTaskError
 import evaluators
 from kauldron_core import rundir
 from kauldron_core.errors import RunFailed
-from ray_cluster import control, passing
+from ray_cluster import control, pack_records, passing
 from ray_cluster.host_worker import Record, describe
 from ray_cluster.jax_process import ProcessSettings
 from ray_cluster.retries import RetryPolicy
@@ -58,11 +58,12 @@ class SupervisorSettings:
 
 
 class Supervisor(tune.Trainable):
-    """Runs the trials that Tune hands it, one after another, each in `settings`'s kind of child.
+    """Runs the trials and packs that Tune hands it, one after another, each in `settings`'s kind of child.
 
     A report holds the last value of every metric, `step`, `status`, `num_failures`, `last_error`, `setup_error` (what
     kept the process itself from starting), `worker` (what the process said of itself) and, at the end, `done`. A trial
-    that fails for good is a report like any other: Tune's own retries are left for lost supervisors.
+    that fails for good is a report like any other: Tune's own retries are left for lost supervisors. That of a pack
+    has `members` too: `step`, `status` and more of each of its trials.
     """
 
     @classmethod
@@ -108,7 +109,15 @@ class Supervisor(tune.Trainable):
             "setup_error": self._setup_error,
             "worker": self._worker,
             **self._ending,
+            **self._told_of_members(),
         }
+
+    def _told_of_members(self) -> dict[str, Any]:
+        """Returns how each trial of a pack stands; those that have not ended share the ending of the pack."""
+        if not self._members:
+            return {}
+        common = {key: value for key, value in self._ending.items() if key in ("status", "reason")}
+        return {"members": {name: {"status": "running", **common, **own} for name, own in self._members.items()}}
 
     def _is_report_due(self) -> bool:
         has_metric = self._settings.metric is None or self._settings.metric in self._values
@@ -137,13 +146,18 @@ class Supervisor(tune.Trainable):
         return space.point(self._told["values"]) if space is not None else ()
 
     def _begin(self, told: dict[str, Any]) -> None:
-        """Gets ready for a trial.
+        """Gets ready for a trial or a pack.
 
         Args:
-          told: Its `name` and, where a scheduler may change them, the `values` of its point.
+          told: Its `name`; where a scheduler may change them, the `values` of its point; of a pack, the `members`.
         """
         self._told = told
-        self._trial = rundir.RunDir(self._settings.process.run_dir).trial(told["name"])
+        run = rundir.RunDir(self._settings.process.run_dir)
+        self._members: dict[str, dict[str, Any]] = {
+            name: {"step": 0, "pack": told["name"]} for name in told.get("members", ())
+        }
+        self._trial = run.trial(told["name"])
+        self._folder = str(run.pack(told["name"]).path if self._members else self._trial.path)
         self._policy = RetryPolicy(self._settings.max_failures)
         self._values: dict[str, float] = {}
         self._step = 0
@@ -205,7 +219,7 @@ class Supervisor(tune.Trainable):
         if worker is not None:
             self._worker = worker
             is_decided_about = self._settings.report_on != "time"
-            self._child.start(str(self._trial.path), in_lockstep=is_decided_about)
+            self._child.start(self._folder, in_lockstep=is_decided_about)
             self._heard_at = time.monotonic()
             self._is_started = True
             self._has_news = not is_decided_about
@@ -234,6 +248,9 @@ class Supervisor(tune.Trainable):
                 if reason and record["status"] == "preempted":
                     # Somebody wanted the end of this one trial: it is its result, and it is not gone on with.
                     self._ending.update(status="stopped", reason=reason)
+            case pack_records.KIND:
+                for name, own in record["members"].items():
+                    self._members[name].update(own)
             case "raised":
                 self._after_exception(record)
 
@@ -245,7 +262,7 @@ class Supervisor(tune.Trainable):
         text = record["error"]
         if record.get("is_setup"):
             # The same mistake in another trial has the same text.
-            self._setup_error = text.replace(str(self._trial.path), "TRIAL")
+            self._setup_error = text.replace(self._folder, "TRIAL")
         if record.get("is_mistake"):
             # A mistake in the config is there the next time too, and has done no harm to the process.
             self._after_failure(text, again=False)

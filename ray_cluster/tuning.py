@@ -25,15 +25,19 @@ _MAX_SETUP_ERRORS = 3
 """Trials that may fail before their first step with the same error, until the rest is not even tried."""
 
 
-def describe(name: str, kind: str, settings: Mapping[str, SupervisorSettings]) -> dict[str, Any]:
-    """Returns what a trial's supervisor is told.
+def describe(
+    name: str, kind: str, settings: Mapping[str, SupervisorSettings], *, members: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Returns what the supervisor of a trial or pack is told.
 
     Args:
-      name: The trial.
+      name: The trial, or the pack.
       kind: The entry of `settings` that fits its resources.
       settings: Settings of the supervisors.
+      members: The trials of the pack.
     """
-    return {"name": name, "kind": kind, "resources": settings[kind].resources, "hosts": settings[kind].hosts}
+    own = {"members": list(members)} if members else {}
+    return {"name": name, "kind": kind, "resources": settings[kind].resources, "hosts": settings[kind].hosts, **own}
 
 
 def run_trials(
@@ -114,6 +118,7 @@ class Watcher(tune.Callback):
 
     Attributes:
       first_ready_at: When the first worker was ready for its trial, in seconds since 1970.
+      broken: Trials of packs that have failed, which may do better alone.
     """
 
     def __init__(self, board: StatusBoard, on_broken_setup: Callable[[str], None], *, is_adaptive: bool = False):
@@ -125,6 +130,7 @@ class Watcher(tune.Callback):
         self._written: dict[str, Any] = {}
         self._tell_at = time.monotonic() + _PATIENCE_S
         self.first_ready_at: float | None = None
+        self.broken: set[str] = set()
 
     def __getstate__(self) -> dict[str, Any]:
         # Tune pickles its callbacks at the start; this one belongs to this process and its threads.
@@ -147,25 +153,32 @@ class Watcher(tune.Callback):
         self._running.add(_name(trial))
         if self._is_adaptive:
             # Its first report comes with its first value of the metric.
-            self._board.set(_name(trial), "running")
+            for name in _members(trial):
+                self._board.set(name, "running")
 
     def on_trial_result(self, iteration: int, trials: Sequence[Any], trial: Any, result: dict[str, Any], **info: Any):
         name, worker = _name(trial), result["worker"]
         if self.first_ready_at is None and worker:
             self.first_ready_at = worker["ready_at"]
         if result["last_error"]:
-            self._board.show_error(name, result["last_error"])
+            self._board.show_error(name, result["last_error"], members=_members(trial))
         if result["setup_error"] and result["done"]:
             self._count_setup_error(name, result["setup_error"])
-        if result["status"] != "untouched":
-            self._write_status(name, result)
+        for member, own in result.get("members", {name: {}}).items():
+            status = own.get("status", result["status"])
+            if status == "failed" and own:
+                # What makes a whole pack fail may be the fault of one trial, or of being together.
+                self.broken.add(member)
+                status = "preempted"
+            if status != "untouched":
+                self._write_status(member, {**result, **own, "status": status})
 
     def _write_status(self, name: str, result: dict[str, Any]) -> None:
         """Writes the status file when there is more to say than a higher step: a report comes every second."""
         # What a trial has got over is no error of it.
         kind = "error" if result["status"] == "failed" else "last_error"
         worker = {key: value for key, value in result["worker"].items() if key in _WORKER_FACTS}
-        fields = {key: result.get(key) for key in ("num_failures", "reason", "began_ms", "ended_ms")}
+        fields = {key: result.get(key) for key in ("num_failures", "reason", "began_ms", "ended_ms", "pack")}
         fields.update({kind: result["last_error"], "worker": worker})
         fields = {key: value for key, value in fields.items() if value}
         if self._written.get(name) != (result["status"], fields):
@@ -187,15 +200,16 @@ class Watcher(tune.Callback):
             self._board.set(name, "pruned", step=step, reason=f"ended by the scheduler at step {step}")
 
     def on_trial_error(self, iteration: int, trials: Sequence[Any], trial: Any, **info: Any) -> None:
-        name = _name(trial)
-        self._running.discard(name)
-        error = _last_line(trial)
-        self._board.show_error(name, error)
-        self._board.set(name, "failed", error=error)
+        self._running.discard(_name(trial))
+        error, members = _last_line(trial), _members(trial)
+        self._board.show_error(_name(trial), error, members=members)
+        for name in members:
+            self._board.set(name, "failed", error=error)
 
     def on_trial_recover(self, iteration: int, trials: Sequence[Any], trial: Any, **info: Any) -> None:
-        self._running.discard(_name(trial))
-        self._board.show_error(_name(trial), f"its supervisor was lost: {_last_line(trial)}")
+        name = _name(trial)
+        self._running.discard(name)
+        self._board.show_error(name, f"its supervisor was lost: {_last_line(trial)}", members=_members(trial))
 
 
 def _tell_what_is_waited_for(bundles: Sequence[Mapping[str, float]]) -> None:
@@ -230,6 +244,11 @@ class _StopWhenIdle(tune.Stopper):
 
 def _name(trial: Any) -> str:
     return trial.config["trial"]["name"]
+
+
+def _members(trial: Any) -> list[str]:
+    """Returns the trials of the sweep that a trial of Tune stands for."""
+    return trial.config["trial"].get("members") or [_name(trial)]
 
 
 def _last_line(trial: Any) -> str:

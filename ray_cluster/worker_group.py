@@ -72,12 +72,12 @@ class WorkerGroup:
         nodes = {"nodes": [one["node"] for one in facts]} if len(facts) > 1 else {}
         return {**facts[0], **nodes}
 
-    def start(self, trial_dir: str, *, in_lockstep: bool) -> None:
-        """Begins a trial, which must be the only one."""
+    def start(self, folder: str, *, in_lockstep: bool) -> None:
+        """Begins the trial or pack of a folder, which must be the only one."""
         self._polling, self._ended, self._last = {}, set(), None
         ray.get(
             [
-                member.start.remote(trial_dir, in_lockstep=in_lockstep and rank == 0)
+                member.start.remote(folder, in_lockstep=in_lockstep and rank == 0)
                 for rank, member in enumerate(self._members)
             ]
         )
