@@ -35,8 +35,11 @@ def print_plan(console: Console, prepared: Prepared, *, address: str | None) -> 
         "at a time": _concurrency(prepared, address),
         "evaluators": ", ".join(prepared.evaluators) or "none",
         "disk": _disk(prepared),
+        "packs": "\n            ".join(prepared.pack_notes) or "none",
         "run": plan.run_dir,
     }
+    if plan.sweep.stop_rules:
+        lines["stops at"] = ", ".join(map(str, plan.sweep.stop_rules))
     for name, text in lines.items():
         console.print(f"{name:<11} {text}", markup=False, soft_wrap=True)
 

@@ -169,13 +169,16 @@ def _representatives(trials: Sequence[konfig.Trial]) -> Iterator[konfig.Trial]:
             yield trial
 
 
-def check_metric(metric: str, trainers: Mapping[str, Any], *, while_training: bool = False) -> None:
+def check_metric(
+    metric: str, trainers: Mapping[str, Any], *, while_training: bool = False, at: str = "--run.metric"
+) -> None:
     """Refuses a metric that no trial will report.
 
     Args:
       metric: Its name.
       trainers: The experiments by trial name.
       while_training: Whether somebody waits for it during training, which no stand-alone evaluator serves.
+      at: Who asks for it.
 
     Raises:
       ConfigError: With the closest one.
@@ -183,18 +186,18 @@ def check_metric(metric: str, trainers: Mapping[str, Any], *, while_training: bo
     known = dict.fromkeys(name for trainer in trainers.values() for name in _metric_names(trainer))
     if while_training:
         for trainer in trainers.values():
-            _refuse_standalone(metric, trainer)
+            _refuse_standalone(metric, trainer, at)
     is_part_of_known = any(metric.startswith(f"{name}/") for name in known)  # a metric may compute several numbers
     if metric not in known and not is_part_of_known and not metric.startswith("train/perf/"):
-        raise ConfigError(unknown_name("metric", metric, known, at="--run.metric"))
+        raise ConfigError(unknown_name("metric", metric, known, at=at))
 
 
-def _refuse_standalone(metric: str, trainer: Any) -> None:
+def _refuse_standalone(metric: str, trainer: Any, at: str) -> None:
     name = metric.partition("/")[0]
     if name in trainer.evals and trainer.evals[name].run.is_standalone:
         raise ConfigError(
-            f"--run.metric={metric}: evaluator {name!r} runs beside training, and a search or scheduler decides before"
-            f" it has a result. Evaluate inside training: --cfg.evals.{name}.run='kd.evals.EveryNSteps(100)', or take"
+            f"{at}={metric}: evaluator {name!r} runs beside training, and what ends or chooses trials decides before it"
+            f" has a result. Evaluate inside training: --cfg.evals.{name}.run='kd.evals.EveryNSteps(100)', or take"
             " a metric of training, such as train/losses/total."
         )
 

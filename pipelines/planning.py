@@ -197,6 +197,8 @@ def _prepared(
     trainers = experiments.check_trials(experiment, to_check)
     if spec.metric is not None:
         experiments.check_metric(spec.metric, trainers, while_training=spec.is_adaptive)
+    for rule in spec.stop_rules:
+        experiments.check_metric(rule.metric, trainers, while_training=True, at="--run.stop")
     plan = Plan(
         sweep=spec,
         run_dir=str(run.path),

@@ -32,9 +32,9 @@ CONFIG is a Python file with get_config(), or a config.json.
   --sweep.A,B=ROWS        paths that move together: '[(1, 2), (3, 4)]'
   --sweep, --sweep=NAME   the points of sweep() or sweep_NAME() of the config file
   --trials=FILE           one trial a line
-  --run.PATH=VALUE        the run: name, root, resources, hosts, max_concurrent, max_failures, metric, mode,
-                          num_samples, seed, seeds, search (optuna), scheduler (asha, median, pbt), hang_timeout_s,
-                          time_budget_s
+  --run.PATH=VALUE        the run: name, root, resources, hosts, max_concurrent, pack, max_failures, metric, mode,
+                          stop ('train/losses/total<=0.01'), num_samples, seed, seeds, search (optuna),
+                          scheduler (asha, median, pbt), hang_timeout_s, time_budget_s
   --args.NAME=VALUE       an argument of get_config()
 
 A run whose name exists goes on: what is done stays, what is missing runs. A trial that was killed, lost its node or

@@ -21,7 +21,7 @@ from pipelines.cli.run import DONE, FAILED, PREEMPTED, run
 from pipelines.report import LiveReport, print_results
 from pipelines.tracking import RecorderProcess
 from pipelines.watching import watchers
-from ray_cluster import collect, control, layout
+from ray_cluster import collect, control, layout, stopping
 from ray_cluster.sidecars import SidecarThreads
 
 _LOOK_EVERY_S = 0.5
@@ -32,7 +32,7 @@ CONFIG is a Python file with get_config(), or a config.json.
 
 \b
   --cfg.PATH=VALUE   one value of the config
-  --run.PATH=VALUE   the run: name, root
+  --run.PATH=VALUE   the run: name, root, stop ('train/losses/total<=0.01')
   --args.NAME=VALUE  an argument of get_config()
 
 Stand-alone evaluators that are due run at the end. Ctrl-C and SIGTERM save a checkpoint first; a run whose name exists
@@ -83,7 +83,7 @@ def start(prepared: planning.Prepared, *, report: LiveReport, recorder: Recorder
         threads = SidecarThreads([report, *([recorder] if recorder is not None else [])], run_dir)
         threads.start()
         try:
-            status = _train_and_evaluate(run_dir.trial(plan.trials[0].name))
+            status = _train_and_evaluate(run_dir.trial(plan.trials[0].name), plan.sweep.stop_rules)
         except KeyboardInterrupt:
             report.say(f"Stopped before the end. To go on: {prepared.resume_command}")
             raise
@@ -101,19 +101,20 @@ def start(prepared: planning.Prepared, *, report: LiveReport, recorder: Recorder
     if status == "preempted":
         report.say(f"Stopped before the end. To go on: {prepared.resume_command}")
         return PREEMPTED
-    return DONE if status == "done" and results.ok else FAILED
+    is_done = status == "done" or any(rule.has_ended(results.rows[0].reason) for rule in plan.sweep.stop_rules)
+    return DONE if is_done and results.ok else FAILED
 
 
-def _train_and_evaluate(trial: rundir.TrialDir) -> str:
+def _train_and_evaluate(trial: rundir.TrialDir, rules: Sequence[stopping.StopRule]) -> str:
     """Trains a trial to its end, if it has not got there, then evaluates what is due; returns its status."""
     if trial.status() not in rundir.TERMINAL:
-        _train(trial)
-    if trial.status() in ("done", "diverged"):
+        _train(trial, rules)
+    if trial.status() in ("done", "stopped", "diverged"):
         evaluators.evaluate_run(trial.path, step="due", trust=konfig.trusted_packages())
     return trial.status()
 
 
-def _train(trial: rundir.TrialDir) -> None:
+def _train(trial: rundir.TrialDir, rules: Sequence[stopping.StopRule]) -> None:
     """Trains, and keeps the status file up to date whatever happens."""
     from kauldron_core.train import Saved, load_trial  # JAX
 
@@ -121,7 +122,7 @@ def _train(trial: rundir.TrialDir) -> None:
     last: Any = None
     try:
         with _stop_on_request(trial) as stop, _keeping_what_is_due(trial) as look:
-            for event in load_trial(trial).iter_train(stop=stop):
+            for event in load_trial(trial).iter_train(stop=stop, until=stopping.until(rules)):
                 last = event
                 if isinstance(event, Saved):
                     look()

@@ -130,16 +130,10 @@ class _Sweeping:
         if self.plan.sweep.is_adaptive:
             growing, adaptive = self._adaptive(kinds, unfinished)
         try:
-            watcher = tuning.run_trials(
-                [self._told(trial, kinds) for trial in trials],
-                settings=kinds,
-                board=self._board,
-                storage=self._run.path / ".tune",
-                max_concurrent=self.plan.sweep.max_concurrent,
-                is_stopping=self._interrupts.is_requested,
-                on_broken_setup=self._interrupts.give_up,
-                adaptive=adaptive,
-            )
+            watcher = self._run_trials(self._jobs(trials, kinds), kinds, adaptive)
+            if watcher.broken and not self._interrupts.is_requested():
+                alone = [self._told(trial, kinds) for trial in trials if trial.name in watcher.broken]
+                self._run_trials(alone, kinds)
         finally:
             if growing is not None:
                 self.plan = replace(self.plan, trials=tuple(growing.trials))
@@ -148,6 +142,35 @@ class _Sweeping:
             self._board.set(name, "preempted")
         self.phases.end("workers_ready", at=watcher.first_ready_at)
         self.phases.end("training")
+
+    def _run_trials(
+        self,
+        jobs: Sequence[Mapping[str, Any]],
+        kinds: Mapping[str, SupervisorSettings],
+        adaptive: tuning.Adaptive | None = None,
+    ) -> tuning.Watcher:
+        from ray_cluster import tuning  # Being imported by now, see `_import_tune`.
+
+        return tuning.run_trials(
+            jobs,
+            settings=kinds,
+            board=self._board,
+            storage=self._run.path / ".tune",
+            max_concurrent=self.plan.sweep.max_concurrent,
+            is_stopping=self._interrupts.is_requested,
+            on_broken_setup=self._interrupts.give_up,
+            adaptive=adaptive,
+        )
+
+    def _jobs(self, trials: Sequence[PlannedTrial], kinds: Mapping[str, SupervisorSettings]) -> list[dict[str, Any]]:
+        """Returns what the supervisors are told: of the packs with trials that have not ended, then of the others."""
+        from ray_cluster import tuning
+
+        unfinished = {trial.name for trial in trials}
+        packs = [pack for pack in self.plan.packs if not unfinished.isdisjoint(pack.trials)]
+        packed = {name for pack in packs for name in pack.trials}
+        told = [tuning.describe(pack.name, self._kind(None), kinds, members=pack.trials) for pack in packs]
+        return [*told, *(self._told(trial, kinds) for trial in trials if trial.name not in packed)]
 
     def _adaptive(
         self, kinds: Mapping[str, SupervisorSettings], unfinished: set[str]
@@ -218,6 +241,7 @@ class _Sweeping:
             probe=token,
             platform=environment.platform_of(resources),
             trust=self.plan.trust,
+            stop=self.plan.sweep.stop_rules,
             # Beside the runs, so that the next sweep finds the programs of this one.
             compilation_cache=str(self._run.path.parent / ".jax_cache"),
         )

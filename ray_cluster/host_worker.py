@@ -7,12 +7,12 @@ import os
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from kauldron_core import rundir
 from kauldron_core.errors import ConfigError, RunFailed
-from ray_cluster import jax_process, pack_records, trial_logs
+from ray_cluster import jax_process, pack_records, stopping, trial_logs
 
 _AGREE_EVERY = 4
 """Steps between two agreements of a group's processes on whether to stop; each costs a broadcast."""
@@ -136,7 +136,7 @@ class HostWorker:
         ending: Record = {"kind": "raised", "error": "the trainer ended without saying how"}
         is_loaded = False
         try:
-            records = _open(folder, stop if self._seat is None else AgreedStop(stop))
+            records = _open(folder, stop if self._seat is None else AgreedStop(stop), self._settings.stop)
             is_loaded = True
             for record in records:
                 if record["kind"] in ENDINGS:
@@ -208,19 +208,21 @@ def _take_over(trial_dir: str | os.PathLike[str]) -> rundir.Lease | None:
     return rundir.Lease.claim(folder, after=rundir.read_holder(folder), note="trial")
 
 
-def _open(folder: str | os.PathLike[str], stop: threading.Event) -> Iterator[Record]:
+def _open(
+    folder: str | os.PathLike[str], stop: threading.Event, rules: Sequence[stopping.StopRule]
+) -> Iterator[Record]:
     """Returns the records of the trial or pack of a folder, which is loaded by now."""
     from kauldron_core.train import load_trial  # JAX; imported by `warm`.
 
     pack = rundir.PackDir(folder)
     if pack.exists():
         return pack_records.records_of(pack, stop)
-    return _records_of(load_trial(folder), stop)
+    return _records_of(load_trial(folder), stop, stopping.until(rules))
 
 
-def _records_of(trainer: Any, stop: threading.Event) -> Iterator[Record]:
+def _records_of(trainer: Any, stop: threading.Event, until: Any) -> Iterator[Record]:
     """Yields the trainer's events as plain data, which a process without JAX can read."""
-    for event in trainer.iter_train(stop=stop):
+    for event in trainer.iter_train(stop=stop, until=until):
         convert = _CONVERSIONS.get(type(event).__name__)
         if convert is not None:
             yield convert(event)

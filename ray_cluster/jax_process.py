@@ -13,6 +13,7 @@ from typing import Any
 
 from kauldron_core import konfig, rundir
 from kauldron_core.errors import RunFailed
+from ray_cluster.stopping import StopRule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +42,7 @@ class ProcessSettings:
       trust: Packages whose names configs may call, beside the built-in list.
       compilation_cache: Folder of compiled programs that outlive the process; None keeps none.
       niceness: Added to the process's own; 10 lets training go first.
+      stop: What ends a trial before its last step.
     """
 
     run_dir: str
@@ -49,6 +51,7 @@ class ProcessSettings:
     trust: tuple[str, ...] = ()
     compilation_cache: str | None = None
     niceness: int = 0
+    stop: tuple[StopRule, ...] = ()
 
 
 def free_address() -> str:

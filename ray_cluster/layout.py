@@ -69,11 +69,20 @@ def write_trials(plan: Plan, run: rundir.RunDir) -> None:
         except ConfigError as error:
             raise ConfigError(_difference(folder, trial)) from error
         # What a killed driver left as running is queued again; terminal ones stay.
-        rundir.write_status(folder, "queued", retry=plan.retry_failed and folder.status() in ("failed", "stopped"))
+        rundir.write_status(folder, "queued", retry=plan.retry_failed and _may_go_on(folder, plan))
+    for pack in plan.packs:
+        run.pack(pack.name).write({**pack.content, "trials": list(pack.trials)})
     description = describe(plan)
     if description["trials"] != run.sweep.get("trials"):
         run.write_sweep({**run.sweep, **description})
     run.write_trials(description["trials"])
+
+
+def _may_go_on(folder: rundir.TrialDir, plan: Plan) -> bool:
+    """Returns whether a trial that has ended is one to try again; a rule that stands would end it again."""
+    status = rundir.read_status(folder)
+    is_over = any(rule.has_ended(status.get("reason")) for rule in plan.sweep.stop_rules)
+    return status["status"] in ("failed", "stopped") and not is_over
 
 
 def _difference(folder: rundir.TrialDir, trial: PlannedTrial) -> str:

@@ -6,13 +6,14 @@ Nothing here imports Ray or JAX, so a config file, the command line and a test c
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from kauldron_core.errors import ConfigError
 from kauldron_core.rundir import RunDir
 from ray_cluster.results import Results
+from ray_cluster.stopping import StopRule, read_rules
 
 if TYPE_CHECKING:
     from ray_cluster.spaces import Point, SearchSpace  # brings the config library with it
@@ -53,6 +54,9 @@ class Sweep:
         same exception text twice ends the trial.
       metric: Name of the metric that ranks trials, such as `test/metrics/accuracy`.
       mode: Whether the best trial has the largest or the smallest metric.
+      stop: Where a trial ends before its last step: `train/losses/total<=0.01`, a metric of training or of an evaluator
+        inside it, `<=` or `>=`, and a number; several with commas between them, or as a list. The first one that a
+        record meets ends the trial at that step: it saves, makes its last evaluations, and is `stopped`.
       num_samples: Points drawn from random axes.
       seed: Seed of random axes.
       seeds: How often each point runs, with the config's `seed` and those after it; results come in groups then.
@@ -74,6 +78,7 @@ class Sweep:
     max_failures: int = 2
     metric: str | None = None
     mode: Literal["max", "min"] = "max"
+    stop: str | Sequence[str] = ()
     num_samples: int = 1
     seed: int = 0
     seeds: int = 1
@@ -91,6 +96,9 @@ class Sweep:
             value = getattr(self, name)
             if value is not None and value < least:
                 raise ConfigError(f"run.{name}: {value} is too small; the least is {least}.")
+        if self.pack not in ("auto", "off") and (isinstance(self.pack, str) or self.pack < 1):
+            raise ConfigError(f"run.pack: {self.pack!r} is neither 'auto' nor 'off' nor a number of trials above 0.")
+        read_rules(self.stop)
         if self.is_adaptive and self.metric is None:
             raise ConfigError("run.metric: a search or scheduler needs one. Example: --run.metric=train/losses/total")
 
@@ -98,6 +106,11 @@ class Sweep:
     def is_adaptive(self) -> bool:
         """Whether trials are made, ended or changed by how others do."""
         return self.search is not None or self.scheduler is not None
+
+    @property
+    def stop_rules(self) -> tuple[StopRule, ...]:
+        """What `stop` says."""
+        return read_rules(self.stop)
 
     @property
     def is_population(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Literal
 
-Status = Literal["done", "preempted", "diverged"]
+Status = Literal["done", "stopped", "preempted", "diverged"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,8 +72,9 @@ class Done:
 
     Attributes:
       step: Step of the state it ended with.
-      status: `done`: all steps were made. `preempted`: it was asked to stop, and saved. `diverged`: a loss or the
-        state was not finite, and nothing was saved since.
+      status: `done`: all steps were made. `stopped`: it was to end here (`until`), and did all that it does at its
+        end. `preempted`: it was asked to stop, and saved. `diverged`: a loss or the state was not finite, and nothing
+        was saved since.
       reason: One line for a person; empty when done.
     """
 

@@ -13,7 +13,7 @@ from kauldron_core.train.events import Done, Evaluated, Event
 from kauldron_core.train.interrupts import StopRequest, catching_signals
 from kauldron_core.train.memory import explained
 from kauldron_core.train.progress import Progress, ignored
-from kauldron_core.train.session import Diverged, Session
+from kauldron_core.train.session import Diverged, Session, Until
 
 if TYPE_CHECKING:
     from kauldron_core.train.trainer import Trainer
@@ -22,18 +22,22 @@ _T = TypeVar("_T")
 
 
 def iter_train(
-    trainer: Trainer, *, stop: threading.Event | None = None, progress: Progress = ignored
+    trainer: Trainer, *, stop: threading.Event | None = None, until: Until | None = None, progress: Progress = ignored
 ) -> Generator[Event, None, TrainState]:
     """Makes the updates that are missing; yields events and returns the final state.
 
     What happens at a step happens in the order: update, training metrics, evaluations, checkpoint. So a checkpoint
     is only there when everything before it has been recorded.
     """
-    with explained(), catching_signals(StopRequest(stop)) as request, Session(trainer, request, progress) as session:
+    with (
+        explained(),
+        catching_signals(StopRequest(stop)) as request,
+        Session(trainer, request, progress, until=until) as session,
+    ):
         state, step = session.restore_or_init()
         try:
             yield from session.evaluate(state, step)
-            while step < session.last_step and not request:
+            while not session.is_over(step) and not request:
                 batches, outputs = session.next_call(step)
                 state, report = trainer.trainstep.run(state, batches, outputs, size=trainer.steps_per_call)
                 step += len(batches)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -28,6 +28,9 @@ from kauldron_core.train.watchdog import Watchdog
 if TYPE_CHECKING:
     from kauldron_core.train.trainer import Trainer
 
+Until = Callable[[Logged | Evaluated], str | None]
+"""Is shown each record of metrics and returns why training ends with its step; None where it goes on."""
+
 
 class Session:
     """The open parts of one `iter_train`: data iterator, event log, checkpointer.
@@ -36,13 +39,17 @@ class Session:
       trainer: The experiment.
       request: The wish to stop.
       progress: Is told after each call how far the training is.
+      until: Decides where training ends before its last step. Every record is then waited for: what it decides must
+        not depend on how fast the device was.
     """
 
-    def __init__(self, trainer: Trainer, request: StopRequest, progress: Progress):
+    def __init__(self, trainer: Trainer, request: StopRequest, progress: Progress, *, until: Until | None = None):
         self.last_step = trainer.last_step
         self._trainer = trainer
         self._request = request
         self._progress = progress
+        self._until = until
+        self._end_reason = ""
         self._inline = trainer.inline_evals
         loss_names = sorted(dict(named_losses(trainer.train_losses)))
         spec = trainer.train_ds.element_spec
@@ -93,7 +100,15 @@ class Session:
             self._log.append(rundir.RESUMED_FROM, step or -1)
         if step and self._inline:
             self._evaluated_before = _evaluations(self._trainer.workdir)
+        if step and self._until is not None:
+            # It may have been killed after the checkpoint of its end.
+            for record in _records_at(step, self._trainer.workdir):
+                self._decide(record)
         return state, step
+
+    def is_over(self, step: int) -> bool:
+        """Returns whether `step` is the last one, or was made the last one."""
+        return step >= self.last_step or bool(self._end_reason)
 
     def next_call(self, step: int) -> tuple[list[Any], Outputs]:
         """Returns the batches of the call after `step`, and what its last update computes besides the state.
@@ -129,11 +144,11 @@ class Session:
             self._profile.after(step, state)
 
     def log(self, step: int, report: StepReport | None) -> Iterator[Event]:
-        """Takes the report of a step, and yields what has become known meanwhile. Never waits for this step."""
+        """Takes the report of a step, and yields what is known by now. Waits only if this step may be made the last."""
         if report is not None:
             yield from self._recorded(self._reports.flush())
             self._reports.put(step, report)
-        elif self._reports.is_ready():
+        if (report is None and self._reports.is_ready()) or self._until is not None:
             yield from self._recorded(self._reports.flush())
         yield from self._commits()
 
@@ -159,6 +174,7 @@ class Session:
             self._keep_examples(evaluator.name, step, result.examples)
             evaluated = Evaluated(step, evaluator.name, result.values, result.num_examples, result.seconds)
             yield from self._recorded([evaluated])
+            self._evaluated_before.add((evaluator.name, step))
 
     def _keep_examples(self, name: str, step: int, examples: list[dict[str, Any]] | None) -> None:
         workdir = self._trainer.workdir
@@ -173,13 +189,18 @@ class Session:
     def finish(self, state: TrainState, step: int) -> Iterator[Event]:
         """Saves what is not saved yet, waits until it is on disk, and says how training ended."""
         yield from self._recorded(self._reports.flush())
+        if self._end_reason:
+            # A result of an evaluation decided, after others had been passed over.
+            yield from self.evaluate(state, step)
         if self._checkpointer is None:
             self._check(state, step)
         else:
             yield from self._save(state, step)
             self._checkpointer.wait()
         yield from self._commits()
-        if step < self.last_step or self._evaluation_was_cut:
+        if self._end_reason and not self._evaluation_was_cut:
+            yield from self._recorded([Done(step=step, status="stopped", reason=self._end_reason)])
+        elif step < self.last_step or self._evaluation_was_cut:
             yield from self._recorded([Done(step=step, status="preempted", reason=str(self._request))])
         else:
             surplus = f"{self.last_step} steps were asked for, {step} are done already" if step > self.last_step else ""
@@ -193,11 +214,11 @@ class Session:
         yield from self._recorded([Done(step=step, status="diverged", reason=str(diverged))])
 
     def _is_evaluation_due(self, evaluator: Evaluator, step: int) -> bool:
-        is_due = evaluator.run.should_run(step, step >= self.last_step)
+        is_due = evaluator.run.should_run(step, self.is_over(step))
         return is_due and (evaluator.name, step) not in self._evaluated_before
 
     def _is_save_due(self, step: int) -> bool:
-        return self._checkpointer is not None and (step == self.last_step or self._checkpointer.is_due(step))
+        return self._checkpointer is not None and (self.is_over(step) or self._checkpointer.is_due(step))
 
     def _save(self, state: TrainState, step: int) -> Iterator[Event]:
         if self._checkpointer is None or step <= self._saved_step:
@@ -224,7 +245,14 @@ class Session:
             if self._checkpointer is not None and isinstance(event, Logged | Evaluated):
                 source = event.name if isinstance(event, Evaluated) else event.split
                 self._checkpointer.observe(event.step, source, event.values)
+            if isinstance(event, Logged | Evaluated):
+                self._decide(event)
             yield event
+
+    def _decide(self, event: Logged | Evaluated) -> None:
+        """Asks whether training ends here; at its last step it ends anyway."""
+        if self._until is not None and event.step < self.last_step:
+            self._end_reason = self._end_reason or self._until(event) or ""
 
 
 _is_sound = jax.jit(is_sound)
@@ -235,6 +263,15 @@ def _evaluations(workdir: str | os.PathLike[str] | None) -> set[tuple[str, int]]
         return set()
     events = rundir.read_events(pathlib.Path(workdir) / "events")
     return {(event["split"], event["step"]) for event in events if event["kind"] == "evaluated"}
+
+
+def _records_at(step: int, workdir: str | os.PathLike[str] | None) -> Iterator[Logged | Evaluated]:
+    """Yields what earlier attempts have recorded of a step."""
+    for event in rundir.read_events(pathlib.Path(workdir) / "events") if workdir is not None else ():
+        if event["step"] == step and event["kind"] == "metrics":
+            yield Logged(step, event["split"], event["values"])
+        elif event["step"] == step and event["kind"] == "evaluated":
+            yield Evaluated(step, event["split"], event["values"], event["num_examples"], event["seconds"])
 
 
 def _batch_size(spec: Any) -> int:

@@ -26,6 +26,7 @@ from kauldron_core.train.inherit import inherit
 from kauldron_core.train.profiler import Profiler
 from kauldron_core.train.program import OnNonfinite, Outputs, Program
 from kauldron_core.train.progress import bar
+from kauldron_core.train.session import Until
 from kauldron_core.train.setup import Setup
 from kauldron_core.train.trainstep import TrainStep
 from kauldron_core.train.trial_config import resolve_trial
@@ -231,16 +232,20 @@ class Trainer:
         count, size = sum(leaf.size for leaf in leaves), sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
         return f"{type(self.model).__name__}: {count:,} parameters in {len(leaves)} arrays, {size / 2**20:.2f} MiB"
 
-    def iter_train(self, *, stop: threading.Event | None = None) -> Generator[Event, None, TrainState]:
+    def iter_train(
+        self, *, stop: threading.Event | None = None, until: Until | None = None
+    ) -> Generator[Event, None, TrainState]:
         """Trains, and yields what happens. Closing the generator waits for a running save and ends data workers.
 
         Args:
           stop: When set (or on SIGTERM), the state is saved at the end of the running step and training ends as
             preempted.
+          until: Is shown each record of metrics and returns why training ends with its step, else None. All is then
+            done that is done after the last step, and training ends as stopped.
         """
         if self.setup.eval_only:
             return loop.iter_eval(self, stop=stop)
-        return loop.iter_train(self, stop=stop)
+        return loop.iter_train(self, stop=stop, until=until)
 
     @classmethod
     def eval_only(cls, *, workdir: str | os.PathLike[str], evals: Mapping[str, Evaluator], **fields: Any) -> Trainer:

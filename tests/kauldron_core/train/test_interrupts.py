@@ -67,6 +67,27 @@ def test_ctrl_c_saves_and_is_passed_on(tmp_path: pathlib.Path) -> None:
     assert (done["kind"], done["status"]) == ("done", "preempted")
 
 
+@pytest.mark.parametrize("deciding", ["train", "often"])
+def test_training_ends_where_a_record_says_so(tmp_path: pathlib.Path, deciding: str) -> None:
+    evals = {
+        "last": kd.evals.Evaluator(run=kd.evals.Final()),
+        "often": kd.evals.Evaluator(run=kd.evals.EveryNSteps(4, skip_first=True)),
+    }
+
+    def until(event: Any) -> str | None:
+        source = event.name if isinstance(event, Evaluated) else event.split
+        return "enough" if (source, event.step) == (deciding, 8) else None
+
+    *events, done = experiments.trainer(tmp_path, evals=evals, num_train_steps=20).iter_train(until=until)
+    assert done == Done(step=8, status="stopped", reason="enough")
+    ran = [(event.name, event.step) for event in experiments.of_kind(events, Evaluated)]
+    assert sorted(ran) == [("last", 8), ("often", 4), ("often", 8)]
+    assert kd.ckpts.latest_step(tmp_path / "checkpoints") == 8
+    # As if it had been killed after its last checkpoint: nothing is made twice.
+    again = list(experiments.trainer(tmp_path, evals=evals, num_train_steps=20).iter_train(until=until))
+    assert again == [done]
+
+
 def test_a_second_signal_acts_as_it_would_without_us() -> None:
     def handler(number: int, frame: Any) -> None:
         raise InterruptedError
