@@ -32,6 +32,7 @@ class Prepared:
       trainers: The experiments that were built to check it, by trial name.
       ranking: The metric that the user asked for.
       resume_command: The command that goes on where this one ended.
+      pack_notes: Which trials train together, and why not others; a line each.
     """
 
     plan: Plan
@@ -40,6 +41,7 @@ class Prepared:
     trainers: dict[str, Any]
     ranking: Ranking | None
     resume_command: str
+    pack_notes: tuple[str, ...] = ()
 
     @property
     def evaluators(self) -> tuple[str, ...]:

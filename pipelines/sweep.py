@@ -17,6 +17,7 @@ from pipelines.cli.commands import OverrideCommand, sorted_words, typed_command
 from pipelines.cli.run import DONE, FAILED, run
 from pipelines.dry_run import print_plan
 from pipelines.operations import find_run
+from pipelines.packing import with_packs
 from pipelines.report import LiveReport, count, make_console, print_results
 from pipelines.tracking import RecorderProcess
 from pipelines.watching import watchers
@@ -60,6 +61,7 @@ Examples:
 @click.option("--retry-failed", is_flag=True, help="Run trials of an existing run again that failed or were stopped.")
 @click.option("--extend", is_flag=True, help="Add the points that an existing run lacks to it.")
 @click.option("--seeds", metavar="N", type=click.IntRange(min=1), help="Run each point with N seeds, and group them.")
+@click.option("--pack", metavar="auto|off|N", help="Train trials that differ only in numbers in one program.")
 @click.option("--strict", is_flag=True, help="Exit with 1 when a trial has diverged.")
 @click.option("--no-tracking", is_flag=True, help="Do not record in MLflow.")
 @click.option("--trust", multiple=True, metavar="PACKAGE", help="Let configs call this package; may be repeated.")
@@ -73,6 +75,7 @@ def command(
     retry_failed: bool,
     extend: bool,
     seeds: int | None,
+    pack: str | None,
     strict: bool,
     no_tracking: bool,
     trust: Sequence[str],
@@ -80,6 +83,8 @@ def command(
 ) -> int:
     """Prepares everything, then starts it."""
     words = sorted_words(ctx)
+    if pack is not None:
+        words = replace(words, run=(*words.run, ("pack", pack)))
     spec = _read_spec(words, resume=resume, seeds=seeds)
 
     def prepare() -> planning.Prepared:
@@ -92,7 +97,7 @@ def command(
         return planning.prepare(words, spec, trust=trust, command=typed, retry_failed=retry_failed, extend=extend)
 
     if dry_run:
-        prepared = prepare()
+        prepared = with_packs(prepare(), address=address)
         ray_cluster.check(prepared.plan, address=address)
         print_plan(make_console(), prepared, address=address)
         return DONE
@@ -135,6 +140,7 @@ def start(
       strict: Whether a trial that diverged is a failure.
     """
     ray_cluster.check(prepared.plan, address=address)
+    prepared = with_packs(prepared, address=address)
     prepared.write_sources()
     resources = ", ".join(f"{name} {amount:g}" for name, amount in prepared.plan.sweep.resources.items())
     report.expect(evaluators=prepared.evaluators, ranking=prepared.ranking, resources=resources)

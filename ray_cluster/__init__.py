@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 from ray_cluster import environment, placement
 from ray_cluster.results import Group, Results, Statistics, TrialResult
-from ray_cluster.spec import EvalPool, Plan, PlannedTrial, Sidecar, Sweep, eval_pools
+from ray_cluster.spec import EvalPool, Plan, PlannedPack, PlannedTrial, Sidecar, Sweep, eval_pools
 
 __all__ = [
     "EvalPool",
     "Group",
     "Plan",
+    "PlannedPack",
     "PlannedTrial",
     "Results",
     "Sidecar",

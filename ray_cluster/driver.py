@@ -118,7 +118,6 @@ class _Sweeping:
             self._errors = evaluation.errors
 
     def _train(self, token: str) -> None:
-        from ray_cluster import tuning  # Being imported by now, see `_import_tune`.
 
         unfinished = set(self._board.names(*_UNFINISHED))
         trials = [trial for trial in self.plan.trials if trial.name in unfinished]

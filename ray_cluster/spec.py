@@ -50,6 +50,8 @@ class Sweep:
       hosts: How many processes train one trial together, as one `jax.distributed` job; each owns `resources`, on any
         node. If one dies all of them start again from the last checkpoint.
       max_concurrent: Most trials at a time; None means as many as the cluster carries.
+      pack: Whether trials that differ only in numbers train together in one program: `auto` where that is faster,
+        `off`, or the most trials of one program.
       max_failures: How often a trial is resumed after a kill, a lost node or a hang. An exception is retried once; the
         same exception text twice ends the trial.
       metric: Name of the metric that ranks trials, such as `test/metrics/accuracy`.
@@ -75,6 +77,7 @@ class Sweep:
     resources: Resources = field(default_factory=lambda: {"CPU": 1})
     hosts: int = 1
     max_concurrent: int | None = None
+    pack: Literal["auto", "off"] | int = "off"
     max_failures: int = 2
     metric: str | None = None
     mode: Literal["max", "min"] = "max"
@@ -140,6 +143,21 @@ class PlannedTrial:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PlannedPack:
+    """Trials that one worker trains together, in one program.
+
+    Attributes:
+      name: Name of its folder under `RUN/packs`.
+      trials: Names of its trials, in the order of its rows.
+      content: What else its worker has to know, as JSON can hold it.
+    """
+
+    name: str
+    trials: tuple[str, ...]
+    content: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
 class EvalPool:
     """Evaluator actors that serve all trials of a sweep.
 
@@ -184,6 +202,7 @@ class Plan:
       sweep: The run spec.
       run_dir: The run directory (absolute inside a Ray job).
       trials: All trials of the sweep, those already done in `run_dir` too.
+      packs: Which of the trials train together; the others train alone.
       pools: Evaluator pools; see `eval_pools`.
       trust: Packages whose names configs may call, beside the built-in list (`konfig.trusted_packages()`).
       env: Variables for every actor, on top of `sweep.env`.
@@ -196,6 +215,7 @@ class Plan:
     sweep: Sweep
     run_dir: str
     trials: tuple[PlannedTrial, ...]
+    packs: tuple[PlannedPack, ...] = ()
     pools: tuple[EvalPool, ...] = ()
     trust: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
