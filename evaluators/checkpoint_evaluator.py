@@ -12,7 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from evaluators import trial as trial_lib
 from evaluators import watcher
-from evaluators.shards import evaluate_in_shards
+from evaluators.shards import Share, check_shards, evaluate_in_shards, evaluate_shard, merge_shards
 from evaluators.trial import Changes
 from kauldron_core import konfig, rundir
 from kauldron_core.errors import ConfigError, unknown_name
@@ -20,6 +20,7 @@ from kauldron_core.rundir import Record, TrialDir
 
 _logger = logging.getLogger(__name__)
 _T = TypeVar("_T")
+_Measured = tuple[Any, float]  # a result, and the seconds that it took
 
 _MAX_TRIALS = 4  # Open experiments hold their data; a trial's checkpoints mostly come one after the other.
 _MAX_EVALUATORS = 16
@@ -94,13 +95,88 @@ class CheckpointEvaluator:
             standing = rundir.read_eval_result(folder, target, step)
             if standing is not None and not again:
                 return standing
-            record = {"evaluator": target, "step": step, **self._measure(folder, target, name, step, changes, shards)}
-            if standing is not None and standing.get("status") == "done" and record["status"] != "done":
-                return record
-            is_first = rundir.write_eval_result(folder, target, step, record, again=again)
-            return record if is_first else rundir.read_eval_result(folder, target, step) or record
+            started = time.monotonic()
+
+            def measure() -> _Measured:
+                evaluator, state = self._prepare(folder, name, step, changes)
+                begun = time.monotonic()
+                result = evaluator.evaluate(state) if shards == 1 else evaluate_in_shards(evaluator, state, shards)
+                return result, time.monotonic() - begun
+
+            found = self._found(folder, target, name, step, measure)
+            return self._write(folder, target, name, step, changes, found, started=started, again=again)
         finally:
             lease.release(forget=True)
+
+    def collect_share(
+        self,
+        trial_dir: str | os.PathLike[str],
+        name: str,
+        step: int,
+        *,
+        index: int,
+        count: int,
+        changes: Changes | None = None,
+    ) -> Share:
+        """Returns what share `index` of `count` gives on the checkpoint at `step`, or how it fails. Records nothing.
+
+        For whoever holds the claim on the evaluation and hands its shares to several processes.
+        """
+        folder = TrialDir(trial_dir)
+
+        def measure() -> Any:
+            evaluator, state = self._prepare(folder, name, step, changes)
+            return evaluate_shard(evaluator, state, index=index, count=count)
+
+        collected, failure = _attempt(folder, name, step, measure)
+        return Share(collected, failure)
+
+    def record_shares(
+        self,
+        trial_dir: str | os.PathLike[str],
+        name: str,
+        step: int,
+        shares: Sequence[Share],
+        *,
+        seconds: float,
+        again: bool = False,
+        as_name: str | None = None,
+        changes: Changes | None = None,
+    ) -> Record:
+        """Returns the record of an evaluation whose shares are all there, written for whoever holds the claim on it.
+
+        Args:
+          trial_dir: The trial's folder.
+          name: The evaluator's name in the config.
+          step: The checkpoint's step.
+          shares: All of them. If one failed, the evaluation has failed.
+          seconds: How long they took, side by side.
+          again: As in `evaluate`.
+          as_name: As in `evaluate`.
+          changes: As in `evaluate`.
+        """
+        folder, target = TrialDir(trial_dir), as_name or name
+        failure = next((share.failure for share in shares if share.failure is not None), None)
+
+        def measure() -> _Measured:
+            evaluator = self._evaluator(self._open(folder, changes or Changes()), name)
+            return merge_shards(evaluator, [share.collected for share in shares], step=step, seconds=seconds), seconds
+
+        found = failure or self._found(folder, target, name, step, measure)
+        started = time.monotonic() - seconds
+        return self._write(folder, target, name, step, changes, found, started=started, again=again)
+
+    def check(
+        self, trial_dir: str | os.PathLike[str], name: str, *, changes: Changes | None = None, shards: int = 1
+    ) -> None:
+        """Looks whether an evaluation can begin: what is the user's to mend is no result.
+
+        Raises:
+          ConfigError: If the config can't be built, or there are more shares than batches.
+        """
+        opened = self._open(TrialDir(trial_dir), changes or Changes())
+        if shards > 1:
+            check_shards(opened.evaluator(name), shards)
 
     def open(self, trial_dir: str | os.PathLike[str], changes: Changes | None = None) -> Experiment:
         """Returns the trial's experiment, built once.
@@ -114,34 +190,61 @@ class CheckpointEvaluator:
         key = (os.path.abspath(folder), folder.config_path.stat().st_mtime_ns, changes.key())
         return self._trials.get(key, lambda: _OpenTrial(folder, changes))
 
-    def _measure(
-        self, folder: TrialDir, target: str, name: str, step: int, changes: Changes | None, shards: int
-    ) -> Record:
-        started, fingerprint = time.monotonic(), ""
-        saved_ms = int(1000 * watcher.saved_at_s(folder.checkpoints, step))
-        try:
-            opened = self._open(folder, changes or Changes())
-            fingerprint = opened.fingerprint(name)
-            evaluator = self._evaluators.get(opened.program_key(name), lambda: opened.evaluator(name))
-            state = opened.restore(step, evaluator)
-            begun = time.monotonic()
-            result = evaluator.evaluate(state) if shards == 1 else evaluate_in_shards(evaluator, state, shards)
-            measured_s = time.monotonic() - begun
+    def _prepare(self, folder: TrialDir, name: str, step: int, changes: Changes | None) -> tuple[Any, Any]:
+        """Returns the evaluator and the state that it is to look at."""
+        opened = self._open(folder, changes or Changes())
+        evaluator = self._evaluator(opened, name)
+        return evaluator, opened.restore(step, evaluator)
+
+    def _evaluator(self, opened: _OpenTrial, name: str) -> Any:
+        opened.check(name)
+        return self._evaluators.get(opened.program_key(name), lambda: opened.evaluator(name))
+
+    def _found(self, folder: TrialDir, target: str, name: str, step: int, measure: Callable[[], _Measured]) -> Record:
+        """Returns the part of a record that says what came out."""
+
+        def found() -> Record:
+            result, seconds = measure()
             table = _write_examples(folder, target, step, getattr(result, "examples", None))
-        except Exception as error:
-            # One bad checkpoint, or one bad evaluator, must not end the others.
-            found = _failure(error, is_gone=not watcher.is_committed(folder.checkpoints, step))
-            _logger.warning(
-                "%s: evaluator %s at step %d %s: %s", folder.name, name, step, found["status"], found["error"]
-            )
-        else:
-            values = {key: float(value) for key, value in result.values.items()}
-            speed = round(result.num_examples / max(measured_s, 1e-9), 3)
-            found = {"status": "done", "values": values, "num_examples": int(result.num_examples), "error": None}
-            found |= {"examples_per_s": speed, **table}
-        seconds = round(time.monotonic() - started, 6)
-        times = {"saved_ms": saved_ms, "finished_ms": time.time_ns() // 1_000_000}
-        return {"fingerprint": fingerprint, **found, "seconds": seconds, **times}
+            return {
+                "status": "done",
+                "values": {key: float(value) for key, value in result.values.items()},
+                "num_examples": int(result.num_examples),
+                "error": None,
+                "examples_per_s": round(result.num_examples / max(seconds, 1e-9), 3),
+                **table,
+            }
+
+        record, failure = _attempt(folder, name, step, found)
+        return failure or record or {}
+
+    def _write(
+        self,
+        folder: TrialDir,
+        target: str,
+        name: str,
+        step: int,
+        changes: Changes | None,
+        found: Record,
+        *,
+        started: float,
+        again: bool,
+    ) -> Record:
+        """Records what was found, and returns the record that stands then."""
+        record = {
+            "evaluator": target,
+            "step": step,
+            "fingerprint": _fingerprint(folder, name, changes or Changes()),
+            **found,
+            "seconds": round(time.monotonic() - started, 6),
+            "saved_ms": int(1000 * watcher.saved_at_s(folder.checkpoints, step)),
+            "finished_ms": time.time_ns() // 1_000_000,
+        }
+        standing = rundir.read_eval_result(folder, target, step)
+        if standing is not None and standing.get("status") == "done" and record["status"] != "done":
+            return record
+        is_first = rundir.write_eval_result(folder, target, step, record, again=again)
+        return record if is_first else rundir.read_eval_result(folder, target, step) or record
 
 
 class _OpenTrial:
@@ -157,10 +260,6 @@ class _OpenTrial:
 
         self.experiment: Experiment = sharding.fitted(konfig.resolve(self.cfg))
 
-    def fingerprint(self, name: str) -> str:
-        self._check(name)
-        return trial_lib.evaluator_fingerprint(self.cfg, name)
-
     def program_key(self, name: str) -> str:
         return trial_lib.program_fingerprint(self.cfg, name)
 
@@ -174,7 +273,7 @@ class _OpenTrial:
         only = None if getattr(evaluator, "needs_opt_state", True) else _WITHOUT_OPTIMIZER
         return self.experiment.checkpointer.load(self.experiment.state_specs, step=step, only=only).state
 
-    def _check(self, name: str) -> None:
+    def check(self, name: str) -> None:
         names = trial_lib.evaluator_nodes(self.cfg)
         if name not in names:
             raise ConfigError(unknown_name("evaluator", name, names, at="evals"))
@@ -205,6 +304,26 @@ def _claim(folder: TrialDir, name: str, step: int) -> rundir.Lease:
             is_told = True
         time.sleep(_WAIT_S)
     return lease.keep_alive()
+
+
+def _fingerprint(folder: TrialDir, name: str, changes: Changes) -> str:
+    """Returns what identifies the evaluator; nothing where there is none, and the record says why."""
+    try:
+        cfg = trial_lib.read_config(folder, changes)
+    except (OSError, ValueError):
+        return ""
+    return trial_lib.evaluator_fingerprint(cfg, name) if name in trial_lib.evaluator_nodes(cfg) else ""
+
+
+def _attempt(folder: TrialDir, name: str, step: int, work: Callable[[], _T]) -> tuple[_T | None, Record | None]:
+    """Returns what `work` gives, or else how it failed, as a record says it."""
+    try:
+        return work(), None
+    except Exception as error:
+        # One bad checkpoint, or one bad evaluator, must not end the others.
+        found = _failure(error, is_gone=not watcher.is_committed(folder.checkpoints, step))
+        _logger.warning("%s: evaluator %s at step %d %s: %s", folder.name, name, step, found["status"], found["error"])
+        return None, found
 
 
 def _write_examples(folder: TrialDir, name: str, step: int, examples: list[dict[str, Any]] | None) -> Record:

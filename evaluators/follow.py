@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Literal, get_args
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, get_args
 
-from evaluators import jobs
 from evaluators import trial as trial_lib
 from evaluators.backlog import Backlog
 from evaluators.checkpoint_evaluator import CheckpointEvaluator
+from evaluators.jobs import Task, find_trials
+from evaluators.shards import check_number
 from kauldron_core import rundir
 from kauldron_core.errors import ConfigError, RunFailed, unknown_name
 from kauldron_core.rundir import Record, TrialDir
@@ -49,84 +50,118 @@ def follow_run(
       ConfigError: If there is no such run or evaluator.
       RunFailed: If there was nothing new for `patience_s`.
     """
-    if order not in get_args(Order):
-        raise ConfigError(unknown_name("order", order, get_args(Order), at="--order"))
-    wanted = None if names is None else set(names)
+    check_number(shards)
     worker = CheckpointEvaluator(trust=trust)
-    records: list[Record] = []
-    news_s = time.monotonic()
-    with contextlib.closing(_Followed(run_or_trial, wanted)) as followed:
+    records: dict[Task, Record] = {}
+    with contextlib.closing(Following(run_or_trial, names=names, order=order, patience_s=patience_s)) as following:
         while True:
-            # In this order: a checkpoint that lands between the two looks is seen in the next round.
-            has_ended = followed.has_ended()
-            due = followed.due()
-            if order == "latest":
-                due = _latest_only(due)
+            due, is_over = following.look()
             if due:
-                trial, name, step = due[0 if order == "oldest" else -1]
-                record = worker.evaluate(trial, name, step, shards=shards)
-                records.append({"trial": trial.name, **record})
-                news_s = time.monotonic()
+                task = due[0]
+                record = worker.evaluate(task.trial, task.name, task.step, shards=shards)
+                records[task] = {"trial": task.trial.name, **record}
                 if on_record is not None:
-                    on_record(records[-1])
-            elif has_ended:
-                return records
-            elif time.monotonic() - news_s > patience_s:
-                waiting = ", ".join(trial.name for trial in followed.running())
-                raise RunFailed(f"no new checkpoint for {patience_s:g} s, and training has not ended: {waiting}.")
+                    on_record(records[task])
+            elif is_over:
+                return following.arrange(records)
             else:
                 time.sleep(poll_s)
 
 
-class _Followed:
-    """The trials of a run, with what waits on each."""
+class Following:
+    """What is due on a run that may still be trained, kept from removal until it is closed."""
 
-    def __init__(self, run_or_trial: str | os.PathLike[str], names: set[str] | None):
+    def __init__(
+        self,
+        run_or_trial: str | os.PathLike[str],
+        *,
+        names: Iterable[str] | None = None,
+        order: Order = "oldest",
+        patience_s: float = 3_600.0,
+    ):
+        """Claims nothing yet. The arguments are those of `follow_run`.
+
+        Raises:
+          ConfigError: If there is no such run or evaluator.
+        """
+        if order not in get_args(Order):
+            raise ConfigError(unknown_name("order", order, get_args(Order), at="--order"))
         self._path = run_or_trial
-        self._names = names
+        self._names = None if names is None else set(names)
+        self._order = order
+        self._patience_s = patience_s
+        self._news_s = time.monotonic()
         self._backlogs: dict[str, tuple[TrialDir, Backlog]] = {}
         for trial in self._trials():
-            _check_names(trial, names)
+            _check_names(trial, self._names)
 
-    def due(self) -> list[tuple[TrialDir, str, int]]:
-        """Returns what waits, the oldest checkpoint of all trials first."""
-        found = [
-            (trial, name, step)
-            for trial, backlog in self._open()
-            for name, step in backlog.look(finished=has_ended(trial))
-            if self._names is None or name in self._names
-        ]
-        return sorted(found, key=lambda task: task[2])
+    def options(self) -> dict[str, Any]:
+        """Returns the arguments of `CheckpointEvaluator.evaluate` that all tasks share: none."""
+        return {}
 
-    def running(self) -> list[TrialDir]:
-        """Returns the trials whose training has not ended."""
-        return [trial for trial in self._trials() if not has_ended(trial)]
+    def look(self) -> tuple[list[Task], bool]:
+        """Returns what is due, first things first, and whether training has ended, so that nothing will follow.
 
-    def has_ended(self) -> bool:
-        return not self.running()
+        Raises:
+          RunFailed: If nothing was due for a time, and training has not ended.
+        """
+        # In this order: a checkpoint that lands between the two looks is seen in the next round.
+        running = [trial for trial in self._trials() if not has_ended(trial)]
+        due = sorted(self._due(), key=lambda task: task.step, reverse=self._order != "oldest")
+        if self._order == "latest":
+            due = _latest_only(due)
+        if due:
+            self._news_s = time.monotonic()
+        elif running and time.monotonic() - self._news_s > self._patience_s:
+            waiting = ", ".join(trial.name for trial in running)
+            raise RunFailed(f"no new checkpoint for {self._patience_s:g} s, and training has not ended: {waiting}.")
+        return due, not running
+
+    def standing(self, task: Task) -> Record | None:
+        """Returns the record that makes a task needless, if there is one."""
+        return rundir.read_eval_result(task.trial, task.name, task.step)
+
+    def arrange(self, records: Mapping[Task, Record]) -> list[Record]:
+        """Returns the records in the order of evaluation."""
+        return list(records.values())
 
     def close(self) -> None:
+        """Gives back what it claims. A second call does nothing."""
         for _, backlog in self._backlogs.values():
             backlog.close()
 
-    def _trials(self) -> list[TrialDir]:
-        return jobs.find_trials(self._path)
-
-    def _open(self) -> Iterator[tuple[TrialDir, Backlog]]:
+    def _due(self) -> Iterator[Task]:
         for trial in self._trials():
             if trial.name not in self._backlogs:
                 self._backlogs[trial.name] = (trial, Backlog(trial))
-            yield self._backlogs[trial.name]
+            backlog = self._backlogs[trial.name][1]
+            for name, step in backlog.look(finished=has_ended(trial)):
+                if self._names is None or name in self._names:
+                    yield Task(trial, name, step)
+
+    def _trials(self) -> list[TrialDir]:
+        return find_trials(self._path)
 
 
-def _latest_only(due: list[tuple[TrialDir, str, int]]) -> list[tuple[TrialDir, str, int]]:
-    """Returns the newest checkpoint of each trial and evaluator, and records the others as skipped."""
-    latest = {(trial.name, name): step for trial, name, step in due}
-    for trial, name, step in due:
-        if step != latest[trial.name, name]:
-            record = {"status": "skipped", "values": {}, "num_examples": 0, "error": "only the latest was asked for"}
-            rundir.write_eval_result(trial, name, step, {**record, "finished_ms": time.time_ns() // 1_000_000})
-    return [task for task in due if task[2] == latest[task[0].name, task[1]]]
+def _latest_only(due: list[Task]) -> list[Task]:
+    """Returns the newest checkpoint of each trial and evaluator, and records the others as skipped.
+
+    Not one that is being evaluated: it was the newest when that began.
+    """
+    latest: dict[tuple[TrialDir, str], int] = {}
+    for task in due:  # newest first
+        latest.setdefault((task.trial, task.name), task.step)
+    chosen = []
+    for task in due:
+        is_latest = task.step == latest[task.trial, task.name]
+        if is_latest or rundir.Lease.is_live(rundir.work_path(task.trial, task.name, task.step)):
+            chosen.append(task)
+            continue
+        record = {"status": "skipped", "values": {}, "num_examples": 0, "error": "only the latest was asked for"}
+        rundir.write_eval_result(
+            task.trial, task.name, task.step, {**record, "finished_ms": time.time_ns() // 1_000_000}
+        )
+    return chosen
 
 
 def has_ended(trial: TrialDir) -> bool:

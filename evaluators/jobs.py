@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, TypedDict, Unpack
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, Protocol, TypedDict, Unpack
 
 from evaluators import ledger, watcher
 from evaluators import trial as trial_lib
 from evaluators.checkpoint_evaluator import CheckpointEvaluator
+from evaluators.shards import check_number
 from evaluators.trial import Changes
 from kauldron_core import rundir
 from kauldron_core.errors import ConfigError, unknown_name
@@ -55,6 +56,26 @@ class Task:
     step: int
 
 
+class Source(Protocol):
+    """Where evaluations come from, for whoever makes them: a plan, or a run that is followed."""
+
+    def options(self) -> dict[str, Any]:
+        """Returns the arguments of `CheckpointEvaluator.evaluate` that all tasks share."""
+        ...
+
+    def look(self) -> tuple[list[Task], bool]:
+        """Returns what there is to do, first things first, and whether nothing will follow."""
+        ...
+
+    def standing(self, task: Task) -> Record | None:
+        """Returns the record that makes a task needless, if there is one."""
+        ...
+
+    def arrange(self, records: Mapping[Task, Record]) -> list[Record]:
+        """Returns the records in the order in which they are shown."""
+        ...
+
+
 @dataclasses.dataclass(frozen=True)
 class EvalPlan:
     """The evaluations of a run, checked, before the first one.
@@ -76,6 +97,18 @@ class EvalPlan:
     def options(self) -> dict[str, Any]:
         """Returns the arguments of `CheckpointEvaluator.evaluate` that all tasks share."""
         return {"again": self.again, "as_name": self.as_name, "changes": self.changes}
+
+    def look(self) -> tuple[list[Task], bool]:
+        """Returns the tasks, and that no other will follow."""
+        return self.tasks, True
+
+    def standing(self, task: Task) -> Record | None:
+        """Returns the record that makes a task needless, if there is one."""
+        return None if self.again else rundir.read_eval_result(task.trial, self.as_name or task.name, task.step)
+
+    def arrange(self, records: Mapping[Task, Record]) -> list[Record]:
+        """Returns all records in the order of the plan."""
+        return [*self.missing, *(records[task] for task in self.tasks if task in records)]
 
 
 def plan_run(
@@ -148,19 +181,18 @@ def evaluate_run(
     Raises:
       ConfigError: If there is no such run, checkpoint or evaluator, or a changed evaluator has no new name.
     """
-    if shards < 1:
-        raise ConfigError(f"--shards: must be at least 1, not {shards}.")
+    check_number(shards)
     worker = CheckpointEvaluator(trust=trust)
     plan = plan_run(run_or_trial, **selection)
-    records = [*plan.missing]
+    records: dict[Task, Record] = {}
     for record in plan.missing:
         _tell(on_record, record)
     for task in plan.tasks:
-        worker.open(task.trial, plan.changes)  # A config that can't be built is the user's to mend, no result.
+        worker.check(task.trial, task.name, changes=plan.changes, shards=shards)
         record = worker.evaluate(task.trial, task.name, task.step, shards=shards, **plan.options())
-        records.append({"trial": task.trial.name, **record})
-        _tell(on_record, records[-1])
-    return records
+        records[task] = {"trial": task.trial.name, **record}
+        _tell(on_record, records[task])
+    return plan.arrange(records)
 
 
 def _parse_step(step: Step | str) -> Step:

@@ -56,6 +56,15 @@ class CollectingEvaluator(abc.ABC):
         """Whether a state without the optimizer's part won't do."""
         return self.init_transform is not None
 
+    @property
+    def num_data_batches(self) -> int | None:
+        """How many batches of data an evaluation takes; None where the data does not say."""
+        ds = self.require("ds")
+        try:
+            return len(ds.for_eval() if hasattr(ds, "for_eval") else ds)
+        except TypeError:
+            return None
+
     def check(self) -> None:
         """Raises unless everything is there that an evaluation needs.
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import itertools
 import threading
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from typing import Any
 
 import jax
@@ -84,6 +85,14 @@ class Evaluator(CollectingEvaluator):
         """Whether a state without the optimizer's part won't do."""
         return self.init_transform is not None if self.discard_opt is None else not self.discard_opt
 
+    @property
+    def num_data_batches(self) -> int | None:
+        try:
+            length = len(self._data())
+        except TypeError:
+            length = None
+        return self._walk.count(length)
+
     required = ("ds", "model", "losses", "metrics")
 
     def check(self) -> None:
@@ -96,6 +105,7 @@ class Evaluator(CollectingEvaluator):
         self, state: TrainState, stop: threading.Event | None, shard_index: int, shard_count: int
     ) -> Collected[AuxiliariesState]:
         collector = Collector(self.per_example)
+        by_rows = self._has_shares_of_rows
         with contextlib.closing(self._batches(state, shard_index, shard_count)) as batches:
             for number, batch in batches:
                 if stop is not None and stop.is_set():
@@ -105,7 +115,8 @@ class Evaluator(CollectingEvaluator):
                 collector.count(num_examples, placed)
                 if self.per_example is not None:
                     rows = np.arange(num_rows_of(placed))
-                    collector.keep(outputs, batch, (number * len(rows) + rows) * shard_count + shard_index)
+                    places = number * len(rows) + rows
+                    collector.keep(outputs, batch, places * shard_count + shard_index if by_rows else places)
         return collector.finish(at=f"evals.{self.name}.ds")
 
     def _evaluate_batch(self, state: TrainState, batch: Any, collector: Collector) -> dict[str, Any]:
@@ -183,9 +194,16 @@ class Evaluator(CollectingEvaluator):
         return self.walk or (EvalEpoch() if self.num_batches is None else FirstBatches(self.num_batches))
 
     def _batches(self, state: TrainState, shard_index: int, shard_count: int) -> Any:
-        """Yields batches with their numbers."""
-        ds = shard_of(self._data(), shard_index, shard_count)
-        return self._walk.batches(ds, run=self.run, step=int(state.step))
+        """Yields batches with their numbers in what they are shares of: the rows of the data, or its batches."""
+        is_of_rows = self._has_shares_of_rows
+        ds = shard_of(self._data(), shard_index, shard_count) if is_of_rows else self._data()
+        batches = self._walk.batches(ds, run=self.run, step=int(state.step))
+        return batches if is_of_rows else _every(batches, shard_index, shard_count)
+
+    @property
+    def _has_shares_of_rows(self) -> bool:
+        """Whether a share is every n-th row, and not every n-th batch of those that the walk takes."""
+        return isinstance(self._walk, EvalEpoch)
 
     def _data(self) -> Any:
         ds = self.require("ds")
@@ -201,6 +219,11 @@ def shard_of(ds: Any, shard_index: int, shard_count: int) -> Any:
     return dataclasses.replace(
         ds, batch_size=ds.batch_size * shard_count, shard_index=shard_index, shard_count=shard_count
     )
+
+
+def _every(batches: Generator[Any], start: int, step: int) -> Generator[Any]:
+    with contextlib.closing(batches):
+        yield from itertools.islice(batches, start, None, step)
 
 
 def usable_in_evaluation(metrics: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -6,7 +6,7 @@ import abc
 import contextlib
 import dataclasses
 import itertools
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from typing import Any
 
 from kauldron_core.errors import ConfigError
@@ -17,7 +17,7 @@ class Walk(abc.ABC):
     """Says which batches one evaluation takes."""
 
     @abc.abstractmethod
-    def batches(self, ds: Any, *, run: RunStrategy, step: int) -> Iterator[tuple[int, Any]]:
+    def batches(self, ds: Any, *, run: RunStrategy, step: int) -> Generator[tuple[int, Any]]:
         """Yields batches with their numbers in the data. Closing it closes the data.
 
         Args:
@@ -25,6 +25,10 @@ class Walk(abc.ABC):
           run: When the evaluator runs.
           step: Step of the state that is evaluated.
         """
+
+    def count(self, length: int | None) -> int | None:
+        """Returns how many batches it takes of data that has `length` (None: nobody knows)."""
+        return length
 
     def check(self, run: RunStrategy, *, at: str) -> None:  # noqa: B027 - most walks go with every strategy
         """Raises a `ConfigError` unless this walk goes with the run strategy."""
@@ -34,7 +38,7 @@ class Walk(abc.ABC):
 class EvalEpoch(Walk):
     """All of the data, from the start each time."""
 
-    def batches(self, ds: Any, *, run: RunStrategy, step: int) -> Iterator[tuple[int, Any]]:
+    def batches(self, ds: Any, *, run: RunStrategy, step: int) -> Generator[tuple[int, Any]]:
         return _numbered(ds)
 
 
@@ -47,8 +51,11 @@ class FirstBatches(Walk):
     def __post_init__(self):
         _check_number(self)
 
-    def batches(self, ds: Any, *, run: RunStrategy, step: int) -> Iterator[tuple[int, Any]]:
+    def batches(self, ds: Any, *, run: RunStrategy, step: int) -> Generator[tuple[int, Any]]:
         return _numbered(ds.take(self.num_batches))
+
+    def count(self, length: int | None) -> int | None:
+        return self.num_batches if length is None else min(self.num_batches, length)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +89,10 @@ class RollingBatches(Walk):
                 "checkpoints in any order, and again. Use it inside training (EveryNSteps), or FirstBatches."
             )
 
-    def batches(self, ds: Any, *, run: RunStrategy, step: int) -> Iterator[tuple[int, Any]]:
+    def count(self, length: int | None) -> int | None:
+        return self.num_batches if length is None else min(self.num_batches or 1, length)
+
+    def batches(self, ds: Any, *, run: RunStrategy, step: int) -> Generator[tuple[int, Any]]:
         size = self.num_batches or 1
         start, length = run.num_runs_before(step) * size, _length(ds)
         if length is not None:

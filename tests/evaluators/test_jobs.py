@@ -188,7 +188,21 @@ def test_shares_give_the_result_of_the_whole(trial: rundir.TrialDir, shards: int
     assert merged["num_examples"] == whole["num_examples"] == tiny.NUM_TEST
     assert merged["values"]["metrics/accuracy"] == whole["values"]["metrics/accuracy"]
     assert merged["values"] == pytest.approx(whole["values"], rel=1e-7)
-    assert "--shards: must be at least 1" in one_line_error(trial, shards=0)
+
+
+def test_shares_of_the_first_batches_are_some_of_them_and_too_many_are_refused(trial: rundir.TrialDir):
+    first = {"overrides": ["evals.test.num_batches=3"], "as_name": "first"}
+    (whole,) = evaluators.evaluate_run(trial, **first)
+    (merged,) = evaluators.evaluate_run(trial, shards=2, again=True, **first)
+    assert merged["num_examples"] == whole["num_examples"] == 24
+    assert merged["values"] == pytest.approx(whole["values"], rel=1e-7)
+    assert one_line_error(trial, shards=4, again=True, **first) == (
+        "--shards: evals.test has 3 batches, and 4 shares were asked for. Give 3 at most, or a smaller batch_size."
+    )
+    for shards in (0, 99_999):
+        expected = f"--shards: must be at least 1 and at most 1024, not {shards}."
+        assert one_line_error(trial, shards=shards) == expected
+    assert list(rundir.read_eval_results(trial)) == [("first", 40)], "a mistake is not recorded"
 
 
 def test_a_share_can_be_sent_to_another_process(trial: rundir.TrialDir):
