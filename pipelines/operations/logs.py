@@ -32,7 +32,8 @@ _TICK_S = 0.3
 def command(path: str, trial: str, follow: bool) -> int:
     """Print what a trial wrote to standard output and error.
 
-    TRIAL is a trial's name, its number, or a part of its name; or the name of an evaluator's folder in RUN/logs.
+    TRIAL is a trial's name, its number, or a part of its name; or the name of an evaluator's folder in RUN/logs. What a
+    trial of a pack prints is that of the whole pack.
     """
     run_dir = find_run(path)
     evaluator = run_dir.path / "logs" / trial
@@ -40,8 +41,9 @@ def command(path: str, trial: str, follow: bool) -> int:
         tail, is_over = Tail(evaluator), lambda: not is_driven(run_dir)
     else:
         found = find_trial(run_dir, trial)
-        tail, is_over = Tail(found.logs), lambda: _has_ended(run_dir, found)
-        if not follow and not found.logs.is_dir():
+        folder = _logs_of(run_dir, found)
+        tail, is_over = Tail(folder), lambda: _has_ended(run_dir, found)
+        if not follow and not folder.is_dir():
             raise ConfigError(f"{found.path}: has printed nothing yet; it is {found.status()}.")
     tail.print_new()
     while follow:
@@ -70,6 +72,12 @@ class Tail:
                     self._offsets[path] += len(data)
                     stream.write(data.decode(errors="replace"))
             stream.flush()
+
+
+def _logs_of(run_dir: rundir.RunDir, trial: rundir.TrialDir) -> Path:
+    """Returns where a trial's output lies; one that is trained with others has none of its own."""
+    pack = rundir.read_status(trial).get("pack")
+    return trial.logs if pack is None or trial.logs.is_dir() else run_dir.pack(pack).logs
 
 
 def _has_ended(run_dir: rundir.RunDir, trial: rundir.TrialDir) -> bool:
