@@ -10,7 +10,7 @@ from typing import Any
 
 import evaluators
 import ray_cluster
-from kauldron_core import konfig, rundir
+from kauldron_core import rundir
 from pipelines.planning import Prepared
 from ray_cluster.environment import platform_of
 from ray_cluster.spec import Plan, PlannedPack, PlannedTrial
@@ -92,9 +92,8 @@ def _new_packs(
     if len(trials) < 2 or (is_auto and len(trials) <= slots):
         return [], ("none: there are no more trials than run at a time",) if len(trials) > 1 else ()
     names = {trial.name for trial in trials}
-    configs = [
-        config for trial, config in konfig.configs(prepared.experiment.config, prepared.trials) if trial.name in names
-    ]
+    base = prepared.experiment.config
+    configs = [trial.config(base) for trial in prepared.trials if trial.name in names]
     plan = packs.plan(configs, limit=None if isinstance(sweep.pack, str) else sweep.pack)
     if is_auto:
         plan = replace(plan, packs=tuple(part for pack in plan.packs for part in _shared_out(pack, slots)))

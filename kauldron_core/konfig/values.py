@@ -88,6 +88,8 @@ def _read_raw(text: str, slot: Slot, names: Names) -> Any:
 def _read_python(text: str, slot: Slot, names: Names) -> Any:
     is_python = text.startswith(_PREFIX)
     text = text.removeprefix(_PREFIX)
+    if text in hints.choices(slot.annotation):
+        return text
     if not text:
         raise Refused(slot.at, f"the value is missing (expected {slot.expects})", right="VALUE")
     if text not in ("True", "False", "None") and (right := OTHER_SPELLINGS.get(text.lower())):

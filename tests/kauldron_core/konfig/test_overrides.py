@@ -37,6 +37,7 @@ class Typed:
     path: str | list[int] = "a"
     mode: Mode = Mode.FAST
     split: typing.Literal["train", "val"] = "train"
+    switch: typing.Literal["auto", "off"] | int = "auto"
     pair: tuple[int, float] = (1, 1.0)
     many: tuple[int, ...] = ()
     table: dict[str, list[tuple[str, int]]] = dataclasses.field(default_factory=dict)
@@ -172,6 +173,9 @@ def test_annotations_decide_where_they_are_known() -> None:
     assert applied(typed(), "many=[1, 2]").many == (1, 2)
     assert "Write: --cfg.split=train" in refused(typed(), "split=trian")
     assert applied(typed(), "split=val").split == "val"
+    # `off` is one of its values, so it is not the False of another language.
+    assert [applied(typed(), f"switch={text}").switch for text in ("off", "auto", "3")] == ["off", "auto", 3]
+    assert "'on' is written True here" in refused(typed(), "switch=on")
     assert applied(typed(path="a"), "path=[1, 2]").path == [1, 2]
     assert applied(typed(path="a"), "path=1").path == "1"
     assert applied(typed(tag="x"), "tag=None").tag is None
