@@ -1,7 +1,8 @@
 """Packs: many trials that differ in numbers only, trained in one compiled program."""
 
+from kauldron_core.packs.members import MemberEvent
 from kauldron_core.packs.planner import Leaf, Pack, Plan, plan
 from kauldron_core.packs.refining import refine
-from kauldron_core.packs.training import MemberEvent, Packed, iter_train, train
+from kauldron_core.packs.training import Packed, iter_train, train
 
 __all__ = ["Leaf", "MemberEvent", "Pack", "Packed", "Plan", "iter_train", "plan", "refine", "train"]

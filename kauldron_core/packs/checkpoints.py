@@ -2,16 +2,57 @@
 
 from __future__ import annotations
 
+import dataclasses
+import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 
 from kauldron_core import ckpts
+from kauldron_core.ckpts import reader
 from kauldron_core.errors import ConfigError
 from kauldron_core.forward import TrainState
 from kauldron_core.train.trainer import Trainer
+
+_logger = logging.getLogger(__name__)
+
+GHOST = -1
+"""Index of a row that belongs to no trial."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Standing:
+    """How a pack stands, besides the states.
+
+    Attributes:
+      rows: Index of the trial in each row of the states.
+      iterators: State of the data iterator that all share, or of each row's.
+      ended: Who has ended, as `Members.ended` says it.
+      pointed: Indices of the trials that get a pointer.
+      evaluated: Names of the evaluators that have run at this step.
+      rule: What the rule wants to know again.
+    """
+
+    rows: tuple[int, ...]
+    iterators: list[Any]
+    ended: dict[str, Any]
+    pointed: tuple[int, ...]
+    evaluated: tuple[str, ...] = ()
+    rule: Any = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns it as JSON can carry it."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
+    @classmethod
+    def from_json(cls, record: dict[str, Any]) -> Standing:
+        """Returns what `to_json` wrote."""
+        fields: dict[str, Any] = {field.name: record[field.name] for field in dataclasses.fields(cls)}
+        tuples: dict[str, Any] = {name: tuple(fields[name]) for name in ("rows", "pointed", "evaluated")}
+        return cls(**fields | tuples)
 
 
 class StackedCheckpoints:
@@ -19,51 +60,74 @@ class StackedCheckpoints:
 
     Args:
       folder: The folder of the pack.
-      trainers: Those of its trials, in the order of the rows. One without a workdir has no pointers.
+      trainers: Those of its trials. One without a workdir has no pointers.
       identity: What tells this pack from others.
     """
 
     def __init__(self, folder: str | os.PathLike[str], trainers: Sequence[Trainer], *, identity: str):
-        self._keeper = ckpts.Checkpointer(workdir=folder, save_interval_steps=None)
+        lead = trainers[0].checkpointer
+        self._keeper = ckpts.Checkpointer(
+            workdir=folder, save_interval_steps=None, save_interval_s=None if lead is None else lead.save_interval_s
+        )
         self._trainers = trainers
         self._identity = identity
-        self._pending: dict[int, tuple[TrainState, list[Any], list[str]]] = {}
+        self._pending: dict[int, tuple[TrainState, Standing]] = {}
+        self._last_step = 0
 
-    def load(self, spec: TrainState) -> ckpts.Checkpoint | None:
-        """Returns the newest checkpoint, None if there is none; pointers to it that a kill has prevented are made up.
+    def load(self, spec_of: Callable[[int], TrainState]) -> tuple[int, TrainState, Standing] | None:
+        """Returns the newest checkpoint, on the host: its step, the states and how the pack stood. None: there is none.
+
+        Pointers to it that a kill has prevented are made up.
 
         Args:
-          spec: Shapes of the stacked states.
+          spec_of: Returns the shapes of the states with that many rows.
         """
-        if self._keeper.latest_step is None:
-            return None
-        found = self._keeper.load(spec)
-        if found.data_state["identity"] != self._identity:
-            raise ConfigError(
-                f"{self._keeper.directory}: holds the checkpoints of another pack. Choose another folder."
-            )
-        for damaged in found.damaged_steps:
-            self._keeper.set_aside(damaged)
-        self._pending[found.step] = (_of_one(spec), found.data_state["iterators"], found.data_state["statuses"])
-        for _ in self._pointed([found.step]):
-            pass
+        found = self.read(spec_of)
+        if found is not None:
+            self._last_step = found[0]
+            self._pending[found[0]] = (spec_of(1), found[2])
+            for _ in self._pointed([found[0]]):
+                pass
         return found
 
-    def save(self, states: TrainState, iterators: list[Any], statuses: Sequence[str], *, step: int) -> None:
-        """Starts to save.
+    def read(self, spec_of: Callable[[int], TrainState]) -> tuple[int, TrainState, Standing] | None:
+        """Returns what `load` returns, and makes no pointers."""
+        damaged: list[int] = []
+        steps = self._keeper.all_steps
+        for step in reversed(steps):
+            try:
+                found = self._read(step, spec_of)
+            except ckpts.DamagedCheckpoint as error:
+                if step == steps[0]:
+                    raise
+                _logger.warning("%s", error)
+                damaged.append(step)
+            else:
+                for step in damaged:
+                    self._keeper.set_aside(step)
+                return found
+        return None
+
+    def is_due(self, step: int) -> bool:
+        """Returns whether so much time has passed since the last save that another one is due."""
+        return self._keeper.is_due(step)
+
+    def save(self, states: TrainState, standing: Standing, *, step: int) -> None:
+        """Starts to save; does nothing at a step that is saved already, and before the first step.
 
         Args:
           states: The stacked states.
-          iterators: State of the data iterator that all share, or of each.
-          statuses: How each trial stands; one that does not run gets no pointer.
+          standing: How the pack stands.
           step: The step.
         """
-        data_state = {"identity": self._identity, "iterators": iterators, "statuses": list(statuses)}
-        self._keeper.save(states, data_state, step=step)
-        self._pending[step] = (_of_one(jax.eval_shape(lambda: states)), iterators, list(statuses))
+        if step <= self._last_step:
+            return
+        self._keeper.save(states, {"identity": self._identity, **standing.to_json()}, step=step)
+        self._pending[step] = (jax.eval_shape(lambda: states), standing)
+        self._last_step = step
 
-    def finished(self) -> Iterator[tuple[int, list[int]]]:
-        """Yields the steps that were committed since the last call, each with the rows that have a pointer now."""
+    def finished(self) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """Yields the steps that were committed since the last call, each with the trials that have a pointer now."""
         yield from self._pointed(self._keeper.finished())
 
     def wait(self) -> None:
@@ -74,21 +138,32 @@ class StackedCheckpoints:
         """Waits, and frees the background threads."""
         self._keeper.close()
 
-    def _pointed(self, steps: Sequence[int]) -> Iterator[tuple[int, list[int]]]:
-        for step in steps:
-            spec, iterators, statuses = self._pending.pop(step)
-            rows = [row for row, status in enumerate(statuses) if status == "running"]
-            for row in rows:
-                self._point(row, spec, iterators, step)
-            self._remove_unused()
-            yield step, rows
+    def _read(self, step: int, spec_of: Callable[[int], TrainState]) -> tuple[int, TrainState, Standing]:
+        record = reader.read_data_state(ckpts.step_path(self._keeper.directory, step))
+        if record["identity"] != self._identity:
+            raise ConfigError(
+                f"{self._keeper.directory}: holds the checkpoints of another pack. Choose another folder."
+            )
+        standing = Standing.from_json(record)
+        found = self._keeper.load(_on_host(spec_of(len(standing.rows))), step=step)
+        return step, jax.tree.map(np.asarray, found.state), standing
 
-    def _point(self, row: int, spec: TrainState, iterators: list[Any], step: int) -> None:
-        keeper = self._trainers[row].checkpointer
+    def _pointed(self, steps: Sequence[int]) -> Iterator[tuple[int, tuple[int, ...]]]:
+        for step in steps:
+            spec, standing = self._pending.pop(step)
+            one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), spec)
+            for index in standing.pointed:
+                self._point(index, one, standing, step)
+            self._remove_unused()
+            yield step, standing.pointed
+
+    def _point(self, index: int, spec: TrainState, standing: Standing, step: int) -> None:
+        keeper = self._trainers[index].checkpointer
         if keeper is None or keeper.workdir is None or (keeper.latest_step or 0) >= step:
             return
-        target = ckpts.Row(ckpts.step_path(self._keeper.directory, step), row, len(self._trainers))
-        keeper.point(target, spec, iterators[row if len(iterators) > 1 else 0], step=step)
+        row = standing.rows.index(index)
+        target = ckpts.Row(ckpts.step_path(self._keeper.directory, step), row, len(standing.rows))
+        keeper.point(target, spec, standing.iterators[row if len(standing.iterators) > 1 else 0], step=step)
 
     def _remove_unused(self) -> None:
         """Removes checkpoints to which no trial points any more, but for the newest."""
@@ -99,6 +174,11 @@ class StackedCheckpoints:
         self._keeper.remove([step for step in self._keeper.all_steps[:-1] if step not in used])
 
 
-def _of_one(spec: TrainState) -> TrainState:
-    """Returns the shapes of the state of one trial."""
-    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), spec)
+def _on_host(spec: TrainState) -> TrainState:
+    """Returns the shapes, to be read into the memory of the host: there may be other devices than when it was saved."""
+    try:
+        device = jax.local_devices(backend="cpu")[0]
+    except RuntimeError:  # JAX was told to use one kind of device only.
+        return spec
+    sharding = jax.sharding.SingleDeviceSharding(device)
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), spec)

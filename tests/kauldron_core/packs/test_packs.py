@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import flax.linen as nn
@@ -201,7 +202,7 @@ def test_calls_of_several_steps_give_what_single_ones_give() -> None:
     jax.tree.map(np.testing.assert_array_equal, single.states.params, several.states.params)
 
 
-def saved(tmp_path: Any, steps: int, **checkpointer: Any) -> list[Any]:
+def saved(tmp_path: Any, steps: int, *, num_trials: int = 2, **checkpointer: Any) -> list[Any]:
     configs = [
         config(
             optimizer__learning_rate=rate,
@@ -209,7 +210,7 @@ def saved(tmp_path: Any, steps: int, **checkpointer: Any) -> list[Any]:
             num_train_steps=steps,
             seed=index,
         )
-        for index, rate in enumerate((1e-3, 1e-2))
+        for index, rate in enumerate((1e-3, 1e-2, 3e-3)[:num_trials])
     ]
     for cfg in configs:
         cfg.train_ds.seed = None
@@ -263,3 +264,42 @@ def test_checkpoints_that_no_trial_points_to_are_removed(tmp_path: Any) -> None:
     packs.train(saved(tmp_path, 20, max_to_keep=1), folder=tmp_path / "pack")
     assert kd_ckpts.all_steps(tmp_path / "trials" / "0" / "checkpoints") == [20]
     assert kd_ckpts.all_steps(tmp_path / "pack" / "checkpoints") == [20]
+
+
+def test_a_pack_that_was_asked_to_stop_goes_on_to_the_same_bits_and_one_of_it_can_end_alone(tmp_path: Any) -> None:
+    whole = packs.train(saved(tmp_path / "whole", 12, num_trials=3), folder=tmp_path / "whole" / "pack")
+    configs, folder = saved(tmp_path / "cut", 12, num_trials=3), tmp_path / "cut" / "pack"
+    stop, leaving = threading.Event(), set[int]()
+
+    def train() -> tuple[list[packs.MemberEvent], packs.Packed]:
+        events = []
+        training = packs.iter_train(configs, folder=folder, stop=stop, stop_members=lambda: leaving)
+        while True:
+            try:
+                events.append(next(training))
+            except StopIteration as end:
+                return events, end.value
+            if events[-1].event.step == 1:
+                stop.set()
+
+    events, packed = train()
+    assert packed.statuses == ("preempted",) * 3
+    ends = [event.event for event in events if type(event.event).__name__ == "Done"]
+    assert {end.status for end in ends} == {"preempted"} and len({end.step for end in ends}) == 1
+    assert ends[0].step < 12
+    assert [type(event.event).__name__ for event in events[-6:-3]] == ["Saved"] * 3
+    stop.clear(), leaving.add(1)
+    _, packed = train()
+    assert packed.statuses == ("done", "stopped", "done")
+    for index in (0, 2):
+        jax.tree.map(np.testing.assert_array_equal, packed.state_of(index), whole.state_of(index))
+    left = konfig.resolve(configs[1])
+    assert left.checkpointer.latest_step == ends[0].step + 1
+    assert int(left.checkpointer.load(left.state_specs).state.step) == ends[0].step + 1
+    # Once more: it tells how each ended, and the one that had left stays out.
+    leaving.clear()
+    events, packed = train()
+    assert packed.statuses == ("done", "stopped", "done")
+    assert (events[0].member, events[0].event.status, events[0].event.step) == (1, "stopped", ends[0].step + 1)
+    own = rundir.read_events(tmp_path / "cut" / "trials" / "1" / "events")
+    assert [event["kind"] for event in own][-2:] == ["checkpoint", "done"] and own[-1]["status"] == "stopped"

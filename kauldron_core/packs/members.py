@@ -1,0 +1,115 @@
+"""The trials of a pack: who still trains, and what each has told."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from kauldron_core import rundir
+from kauldron_core.train import writer as writer_lib
+from kauldron_core.train.events import Done, Evaluated, Event, Logged
+from kauldron_core.train.trainer import Trainer
+from kauldron_core.train.writer import EventLog
+
+RUNNING = "running"
+
+
+@dataclasses.dataclass(frozen=True)
+class MemberEvent:
+    """An event of one trial of a pack.
+
+    Attributes:
+      member: Place of the trial in the list of configs.
+      event: What happened.
+    """
+
+    member: int
+    event: Event
+
+
+class Members:
+    """The trials of a pack, by their index in it.
+
+    Args:
+      places: Place of each in the list of configs.
+      trainers: The trials.
+    """
+
+    def __init__(self, places: Sequence[int], trainers: Sequence[Trainer]):
+        self.trainers = trainers
+        self._places = places
+        self._ends: dict[int, Done] = {}
+        self._logs: dict[int, EventLog | None] = {}
+
+    @property
+    def running(self) -> list[int]:
+        """Those that still train, in order."""
+        return [index for index in range(len(self.trainers)) if index not in self._ends]
+
+    @property
+    def statuses(self) -> tuple[str, ...]:
+        """How each stands."""
+        return tuple(
+            self._ends[index].status if index in self._ends else RUNNING for index in range(len(self.trainers))
+        )
+
+    def placed_at(self, places: Any) -> list[int]:
+        """Returns those running ones whose place in the list of configs is in a container."""
+        return [index for index in self.running if self._places[index] in places]
+
+    def tell(self, index: int, event: Event) -> MemberEvent:
+        """Records an event of one of them."""
+        log, keeper = self._log(index), self.trainers[index].checkpointer
+        if log is not None:
+            writer_lib.append(log, event)
+        if keeper is not None and isinstance(event, Logged | Evaluated):
+            keeper.observe(event.step, event.name if isinstance(event, Evaluated) else event.split, event.values)
+        return MemberEvent(self._places[index], event)
+
+    def end(self, index: int, done: Done) -> MemberEvent:
+        """Records that one of them has ended."""
+        self._ends[index] = done
+        return self.tell(index, done)
+
+    def ended(self) -> dict[str, Any]:
+        """Returns who has ended and how, as JSON can carry it."""
+        return {str(index): dataclasses.asdict(done) for index, done in self._ends.items()}
+
+    def begin(self, step: int | None, ended: dict[str, Any]) -> Iterator[MemberEvent]:
+        """Goes on from a checkpoint; tells of those that had ended before it how they did.
+
+        Args:
+          step: Its step, None where there is none.
+          ended: What `ended` returned then.
+        """
+        self._ends = {int(index): Done(**done) for index, done in ended.items()}
+        for index in self.running:
+            log = self._log(index)
+            if log is not None and (step is not None or log.attempt > 1):
+                # -1: what an earlier attempt did before its first checkpoint happens again, step 0 included.
+                log.append(rundir.RESUMED_FROM, -1 if step is None else step)
+        for index, done in self._ends.items():
+            if self._has_said_so(index):
+                yield MemberEvent(self._places[index], done)
+            else:  # A kill came between the checkpoint and this.
+                yield self.tell(index, done)
+
+    def close(self) -> None:
+        """Ends what is written."""
+        for log in self._logs.values():
+            if log is not None:
+                log.close()
+
+    def _log(self, index: int) -> EventLog | None:
+        # One that had ended before needs none, and gets no empty segment.
+        if index not in self._logs:
+            self._logs[index] = self.trainers[index].writer.open()
+        return self._logs[index]
+
+    def _has_said_so(self, index: int) -> bool:
+        workdir = self.trainers[index].workdir
+        if workdir is None:
+            return True
+        return any(event["kind"] == "done" for event in rundir.read_events(pathlib.Path(workdir) / "events"))
