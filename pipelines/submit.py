@@ -11,7 +11,8 @@ import click
 
 from kauldron_core.errors import ConfigError, unknown_name
 from pipelines.cli.run import DONE, run
-from ray_cluster.jobs import KEPT_AT_HOME, Job, JobClient
+from ray_cluster.jobs import Job, JobClient
+from ray_cluster.shipping import KEPT_AT_HOME
 
 EPILOG = """\b
 Examples:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ray_cluster import environment, placement
+from ray_cluster import environment, placement, shipping
 from ray_cluster.results import Group, Results, Statistics, TrialResult
 from ray_cluster.spec import EvalPool, Plan, PlannedPack, PlannedTrial, Sidecar, Sweep, eval_pools
 
@@ -51,6 +51,7 @@ def check(plan: Plan, *, address: str | None = None) -> None:
     Raises:
       ConfigError: With what was asked for and what there is.
     """
+    shipping.check(plan.sweep, address=environment.read_address(address))
     machine = _own_machine(address)
     if machine is not None:
         placement.refuse_impossible(plan, [machine])

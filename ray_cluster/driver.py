@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kauldron_core import rundir
 from kauldron_core.errors import ConfigError
-from ray_cluster import collect, environment, layout, placement, session
+from ray_cluster import collect, environment, layout, placement, session, shipping
 from ray_cluster.board import StatusBoard
 from ray_cluster.evaluation import Evaluation
 from ray_cluster.growing import GrowingTrials
@@ -55,7 +55,7 @@ def run(plan: Plan, *, address: str = "local", sidecars: Sequence[Sidecar] = ())
         try:
             if sweeping.is_anything_missing():
                 _import_tune()
-                with session.ray_session(run_dir, address):
+                with session.ray_session(run_dir, address, sends=shipping.runtime_env(plan.sweep)):
                     interrupts.install()
                     sweeping.phases.end("ray_start")
                     sweeping.run()

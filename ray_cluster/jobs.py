@@ -9,9 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kauldron_core.errors import ConfigError
-
-KEPT_AT_HOME = (".env", ".env.*", ".git", ".venv", "/runs", "/mlflow.db", "/mlruns", "__pycache__", "*.ipynb")
-"""What is not sent along with a working directory, beside what its .gitignore and .rayignore name."""
+from ray_cluster.shipping import KEPT_AT_HOME
 
 _LOST = "the job ended without an exit status"
 

@@ -9,7 +9,7 @@ import os
 import pathlib
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import ray
@@ -33,7 +33,7 @@ _ANSWER_S = 15.0
 
 
 @contextlib.contextmanager
-def ray_session(run: rundir.RunDir, address: str) -> Iterator[None]:
+def ray_session(run: rundir.RunDir, address: str, *, sends: Mapping[str, Any] | None = None) -> Iterator[None]:
     """Connects this process to Ray while the block runs.
 
     A Ray that the caller has connected to already is used as it is and left running.
@@ -41,6 +41,7 @@ def ray_session(run: rundir.RunDir, address: str) -> Iterator[None]:
     Args:
       run: The run directory; gets `.ray_token` (mode 0600) for other terminals while a local Ray runs.
       address: `local` or `host:port`, see `environment.read_address`.
+      sends: The code that a joined cluster gets, see `shipping.runtime_env`.
     """
     if environment.is_ray_connected():
         yield
@@ -48,7 +49,7 @@ def ray_session(run: rundir.RunDir, address: str) -> Iterator[None]:
         with _local_ray(run):
             yield
     else:
-        _join(address)
+        _join(address, sends)
         try:
             yield
         finally:
@@ -123,11 +124,17 @@ def _remove_leftovers() -> None:
             shutil.rmtree(os.path.dirname(path), ignore_errors=True)
 
 
-def _join(address: str) -> None:
+def _join(address: str, sends: Mapping[str, Any] | None) -> None:
     try:
-        ray.init(address=address, log_to_driver=False, configure_logging=False)
+        ray.init(address=address, log_to_driver=False, configure_logging=False, runtime_env=dict(sends or {}) or None)
     except ConnectionError as error:
         raise ConfigError(f"--address: no Ray answers at {address!r}: {str(error).splitlines()[0]}") from error
+    except (RuntimeError, ValueError) as error:
+        if not sends:
+            raise
+        # It is packed and sent now; Ray has a limit on its size.
+        first = (str(error) or type(error).__name__).splitlines()[0]
+        raise ConfigError(f"run.working_dir, run.py_modules: can't be sent: {first}") from error
 
 
 def node_resources() -> list[Resources]:

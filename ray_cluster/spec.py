@@ -69,7 +69,12 @@ class Sweep:
       hang_timeout_s: Seconds without a sign of life of a trial after which its process is killed and the trial resumed.
         None: never.
       time_budget_s: Seconds after which all running trials save and the sweep ends, to be gone on with later.
-      env: Variables set in every trial and evaluator, beside the forwarded ones.
+      env: Variables set in every trial and evaluator, beside the forwarded ones (`FORWARDED_VARIABLES`).
+      working_dir: Folder, or .zip file, that is sent to the nodes of the cluster and is the working directory there. On
+        a Ray of our own, where the code is anyway, nothing is sent; inside a Ray job the job brings it.
+      py_modules: Folder of a package, or .whl file, that is sent along likewise; or a list of them.
+      excludes: What of them stays behind, as a pattern of .gitignore or a list; `.env`, `.git`, `.venv` and runs do
+        always.
     """
 
     name: str | None = None
@@ -90,6 +95,9 @@ class Sweep:
     hang_timeout_s: float | None = None
     time_budget_s: float | None = None
     env: Mapping[str, str] = field(default_factory=dict)
+    working_dir: str | None = None
+    py_modules: str | Sequence[str] = ()
+    excludes: str | Sequence[str] = ()
 
     def __post_init__(self) -> None:
         check_resources(self.resources, at="run.resources")

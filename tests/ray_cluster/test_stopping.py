@@ -49,10 +49,11 @@ def test_a_trial_that_a_rule_has_ended_is_done_and_not_gone_on_with(tmp_path):
     trial = run.trial("0000")
     worker = HostWorker(ProcessSettings(run_dir=str(run.path), trust=plan.trust, stop=plan.sweep.stop_rules))
     worker.warm()
+    ending = {}
     # The second time as if the process had been killed after the checkpoint of its end.
     for _ in range(2):
         worker.start(trial.path)
-        *records, ending = worker.poll(60)
+        ending = worker.poll(60)[-1]
         assert ending["status"] == "stopped"
         assert ending["reason"].startswith(f"stop rule {LOSS}<=0.7: 0.")
         assert ending["reason"].endswith("at step 15")
