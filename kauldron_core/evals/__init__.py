@@ -13,6 +13,7 @@ from kauldron_core.evals.run_strategies import (
     StandaloneEveryCheckpoint,
     StandaloneLastCheckpoint,
 )
+from kauldron_core.evals.stacked import NotStackable, StackedEvaluation
 from kauldron_core.evals.walks import EvalEpoch, FirstBatches, RollingBatches, Walk
 
 __all__ = [
@@ -26,10 +27,12 @@ __all__ = [
     "EveryNSteps",
     "Final",
     "FirstBatches",
+    "NotStackable",
     "Once",
     "PerExample",
     "RollingBatches",
     "RunStrategy",
+    "StackedEvaluation",
     "StandaloneEveryCheckpoint",
     "StandaloneLastCheckpoint",
     "StateTransform",

@@ -99,14 +99,14 @@ class Evaluator(CollectingEvaluator):
         super().check()
         # Asking for the number of processes would start JAX, too early for who initializes it later.
         if jax.distributed.is_initialized():
-            self._check_hosts(self._parts.where(lambda part: not part.takes_mask))
+            self._check_hosts(self.parts.where(lambda part: not part.takes_mask))
 
     def collect_share(
         self, state: TrainState, stop: threading.Event | None, shard_index: int, shard_count: int
     ) -> Collected[AuxiliariesState]:
         collector = Collector(self.per_example)
         by_rows = self._has_shares_of_rows
-        with contextlib.closing(self._batches(state, shard_index, shard_count)) as batches:
+        with contextlib.closing(self.batches(int(state.step), shard_index, shard_count)) as batches:
             for number, batch in batches:
                 if stop is not None and stop.is_set():
                     raise EvaluationStopped(self.name)
@@ -130,7 +130,7 @@ class Evaluator(CollectingEvaluator):
         # What takes no mask has counted the padding: it runs again, on the examples alone, if there are any.
         collector.add(states, without=whole.unmasked)
         if np.any(mask):
-            collector.add(unpadded(state, _select(batch, np.asarray(mask)))[0])
+            collector.add(unpadded(state, select_rows(batch, np.asarray(mask)))[0])
         return outputs
 
     def _placed(self, batch: Any) -> tuple[Any, int]:
@@ -150,8 +150,8 @@ class Evaluator(CollectingEvaluator):
     def _programs_for(self, state: TrainState, batch: Any) -> tuple[EvalProgram, EvalProgram]:
         """Returns the program for every batch, and the one for the remainder of what takes no mask."""
         if not self._programs:
-            forward = self._forward
-            masked, unmasked = split_by_mask(forward, self._parts, state, batch)
+            forward = self.forward
+            masked, unmasked = split_by_mask(forward, self.parts, state, batch)
             self._check_hosts(unmasked)
             whole = EvalProgram(forward, masked, unmasked, self.per_example)
             self._programs.extend([whole, EvalProgram(forward, Parts({}, {}), unmasked)])
@@ -176,12 +176,14 @@ class Evaluator(CollectingEvaluator):
         return []
 
     @functools.cached_property
-    def _parts(self) -> Parts:
+    def parts(self) -> Parts:
+        """Its losses and metrics."""
         return Parts(dict(named_losses(self.require("losses"))), self.require("metrics"))
 
     @functools.cached_property
-    def _forward(self) -> EvalForward:
-        readers = [*self._parts.losses.values(), *self._parts.metrics.values()]
+    def forward(self) -> EvalForward:
+        """Its forward pass, traceable."""
+        readers = [*self.parts.losses.values(), *self.parts.metrics.values()]
         if self.per_example is not None:
             readers.append(self.per_example)
         model, rng_streams = self.require("model"), self.rng_streams or RngStreams()
@@ -193,11 +195,14 @@ class Evaluator(CollectingEvaluator):
     def _walk(self) -> Walk:
         return self.walk or (EvalEpoch() if self.num_batches is None else FirstBatches(self.num_batches))
 
-    def _batches(self, state: TrainState, shard_index: int, shard_count: int) -> Any:
-        """Yields batches with their numbers in what they are shares of: the rows of the data, or its batches."""
+    def batches(self, step: int, shard_index: int = 0, shard_count: int = 1) -> Any:
+        """Yields the batches of the evaluation at `step`, with their numbers.
+
+        Of a share, these are their numbers in what it is a share of: the rows of the data, or its batches.
+        """
         is_of_rows = self._has_shares_of_rows
         ds = shard_of(self._data(), shard_index, shard_count) if is_of_rows else self._data()
-        batches = self._walk.batches(ds, run=self.run, step=int(state.step))
+        batches = self._walk.batches(ds, run=self.run, step=step)
         return batches if is_of_rows else _every(batches, shard_index, shard_count)
 
     @property
@@ -233,6 +238,6 @@ def usable_in_evaluation(metrics: Mapping[str, Any]) -> Mapping[str, Any]:
     return {name: metric for name, metric in metrics.items() if name not in unusable} if unusable else metrics
 
 
-def _select(batch: Any, mask: np.ndarray) -> Any:
+def select_rows(batch: Any, mask: np.ndarray) -> Any:
     """Returns the rows of `batch` where `mask` is True."""
     return jax.tree.map(lambda array: array[mask] if np.shape(array)[:1] == mask.shape else array, batch)

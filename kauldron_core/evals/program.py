@@ -87,9 +87,10 @@ class EvalProgram:
 
     @functools.cached_property
     def _compiled(self) -> Callable[..., tuple[Packed, dict[str, Any]]]:
-        return jax.jit(self._trace)
+        return jax.jit(self.trace)
 
-    def _trace(self, params: Any, collections: Any, step: Any, batch: Any) -> tuple[Packed, dict[str, Any]]:
+    def trace(self, params: Any, collections: Any, step: Any, batch: Any) -> tuple[Packed, dict[str, Any]]:
+        """Returns what a call returns. Traced."""
         context = Context(step=step, batch=batch, params=params, collections=collections)
         context = self.forward(context)
         masked = self.masked.collect(context, padding_mask_of(batch))
