@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
-import jax
-import numpy as np
-
-from kauldron_core import konfig, paths
+from kauldron_core import konfig
 from kauldron_core.errors import ConfigError
-from kauldron_core.forward import as_arguments
-from kauldron_core.packs.tables import Tabulated, is_schedule, tabulate
-from kauldron_core.train.compiled import Compilation, Source, Structure
-from kauldron_core.train.trainer import STEP_FIELDS, Trainer, step_source
+from kauldron_core.packs import data, fitness, sizes
+from kauldron_core.packs.differences import DATA_SEED, SEED, Differences
+from kauldron_core.packs.tracing import Tracing, build, stacked_arguments, table_of
+from kauldron_core.train.trainer import Trainer
 
-_NO_DIFFERENCE = ("workdir",)
+__all__ = ["Leaf", "Pack", "Plan", "build", "plan", "shared_out", "stacked_arguments", "table_of"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,120 +84,133 @@ class Plan:
         yield from self.notes
 
 
-def plan(configs: Sequence[Any], *, limit: int | None = None) -> Plan:
-    """Returns which of the experiments train together.
+def plan(
+    configs: Sequence[Any],
+    *,
+    limit: int | None = None,
+    memory_bytes: int | None = None,
+    data_budget_bytes: int = data.BUDGET_BYTES,
+) -> Plan:
+    """Returns which of the experiments train together. Traces, and computes nothing.
 
     Args:
       configs: Configs of trainers.
-      limit: The most trials in one pack; None is no limit.
+      limit: The most trials in one pack; None is as many as fit into memory.
+      memory_bytes: Memory that a pack may take; None is a share of what the device has, see `sizes`.
+      data_budget_bytes: Memory for the batches of a pack whose trials read their data in different orders. Data in
+        memory needs none of it.
     """
-    flat = [_leaves(cfg) for cfg in configs]
-    differing = _differing(flat)
-    leaves: dict[str, Leaf] = {}
-    by_structure: dict[Hashable, list[int]] = collections.defaultdict(list)
-    structural = {path for path in differing if not _is_number_of_step(path, flat)}
-    for path in structural:
-        leaves[path] = Leaf(path, False, _why_structural(path))
-    numbers = [path for path in differing if path not in structural]
-    # Whether a number can be traced may depend on the rest, a kind of optimizer for example: found for each rest.
-    for index, own in enumerate(flat):
-        by_structure[tuple(_token(own.get(path)) for path in sorted(structural))].append(index)
+    differences = Differences(configs)
+    groups = [_Group(configs, differences, members) for members in differences.groups()]
     packs: list[Pack] = []
-    for members in by_structure.values():
-        found = _sort_out(configs[members[0]], numbers)
-        for leaf in found:
-            leaves[leaf.path] = _merged(leaves.get(leaf.path), leaf)
-        packs += _split(members, flat, found, limit)
+    notes: list[str] = []
+    for group in groups:
+        for members in group.parted():
+            most, why = (limit, None) if limit else group.most(len(members), memory_bytes, data_budget_bytes)
+            parts = list(shared_out(members, most))
+            if why is not None and len(parts) > 1:
+                notes.append(f"{_sizes_text(parts)}: {why}")
+            packs += [Pack(part, group.arguments) for part in parts]
+        notes += group.notes
     packs.sort(key=lambda pack: pack.members[0])
-    return Plan(tuple(packs), tuple(leaves[path] for path in differing))
+    leaves = [
+        _merged([group.leaves[path] for group in groups if path in group.leaves])
+        or Leaf(path, False, differences.why_structural(path))
+        for path in differences.differing
+    ]
+    return Plan(tuple(packs), tuple(leaves), tuple(dict.fromkeys(notes)))
 
 
-def _split(members: list[int], flat: list[dict[str, Any]], found: list[Leaf], limit: int | None) -> Iterator[Pack]:
-    """Yields packs of members that agree in what can't be packed."""
-    fixed = [leaf.path for leaf in found if not leaf.is_packed]
-    arguments = dict.fromkeys(leaf.table or leaf.path for leaf in found if leaf.is_packed)
-    groups: dict[Hashable, list[int]] = collections.defaultdict(list)
-    for index in members:
-        groups[tuple(_token(flat[index].get(path)) for path in fixed)].append(index)
-    for group in groups.values():
-        size = limit or len(group)
-        for start in range(0, len(group), size):
-            yield Pack(tuple(group[start : start + size]), tuple(arguments))
+def shared_out(members: Sequence[int], most: int | None) -> Iterator[tuple[int, ...]]:
+    """Yields parts of `members`, as equal as they can be, none larger than `most`."""
+    count = math.ceil(len(members) / most) if most else 1
+    start = 0
+    for number in range(count):
+        size = len(members) // count + (number < len(members) % count)
+        yield tuple(members[start : start + size])
+        start += size
 
 
-def _sort_out(cfg: Any, numbers: Sequence[str]) -> list[Leaf]:
-    """Returns for each number whether the step can be traced with it."""
-    if not numbers:
-        return []
-    trial = _Trial(_resolved(cfg), step_source(cfg, others=numbers))
-    return [trial.leaf(path) for path in numbers]
+class _Group:
+    """Trials that have the same structure."""
 
+    def __init__(self, configs: Sequence[Any], differences: Differences, members: list[int]):
+        self._differences = differences
+        self._members = members
+        self._cfg = configs[members[0]]
+        self.leaves: dict[str, Leaf] = {}
+        self.arguments: tuple[str, ...] = ()
+        self.notes: list[str] = []
+        self._is_fit = False
+        if len(members) > 1:
+            self._trainer = _resolved(self._cfg)
+            self._sort_out(differences.numbers_in(members))
 
-class _Trial:
-    """Tries out which numbers of one experiment can be traced."""
+    def _sort_out(self, numbers: Sequence[str]) -> None:
+        """Finds out which numbers can be packed."""
+        reason = fitness.why_alone(self._cfg, self._trainer)
+        if reason is not None:
+            self.leaves = {path: Leaf(path, False, reason) for path in numbers}
+            if not numbers:
+                self.notes.append(f"alone: {reason}")
+            return
+        tracing = Tracing(self._cfg, self._trainer, [path for path in numbers if path != DATA_SEED])
+        self.leaves = {path: self._leaf(tracing, path) for path in numbers}
+        packed = [leaf for leaf in self.leaves.values() if leaf.is_packed and leaf.path != DATA_SEED]
+        self.arguments = tuple(dict.fromkeys(leaf.table or leaf.path for leaf in packed))
+        if not self.arguments:
+            # Trials that differ in the order of their data alone, or in nothing: any number tells rows apart.
+            self.arguments = tuple(path for path in tracing.numbers if tracing.error(path) is None)[:1]
+        self._is_fit = bool(self.arguments)
+        if not self._is_fit:
+            self.notes.append("alone: the step has no number that could be an argument")
 
-    def __init__(self, trainer: Trainer, source: Source):
-        self._source = source
-        self._batch = trainer.train_ds.element_spec
-
-    def leaf(self, path: str) -> Leaf:
-        error = self._error({path: self._source.blueprint.numbers[path]})
+    def _leaf(self, tracing: Tracing, path: str) -> Leaf:
+        if path == self._seed_of_data:
+            reason = data.why_not_multiplied(self._trainer.train_ds)
+            if reason is not None:
+                return Leaf(path, False, reason)
+        if path == DATA_SEED:
+            return Leaf(path, True, "each trial reads the data in its own order")
+        error = tracing.error(path)
         if error is None:
             return Leaf(path, True, "the step can be traced with it")
-        table = self._schedule_above(path)
-        if table is not None and self._error_of_table(table) is None:
+        table = tracing.table_for(path)
+        if table is not None:
             return Leaf(path, True, f"the schedule {table} branches on it and is tabulated", table=table)
         return Leaf(path, False, f"the step can't be traced with it: {_first_line(error)}")
 
-    def _error(self, numbers: Mapping[str, Any]) -> Exception | None:
-        return self._traced(tuple(numbers), tuple(as_arguments(numbers).values()), tables=())
+    @property
+    def _seed_of_data(self) -> str:
+        """Path of the seed of the data: its own, or the trainer's."""
+        return SEED if self._differences.flat[self._members[0]].get(DATA_SEED) is None else DATA_SEED
 
-    def _error_of_table(self, path: str) -> Exception | None:
-        values = np.zeros((2,), np.float32)
-        return self._traced((path,), (values,), tables=(path,))
+    def parted(self) -> Iterator[list[int]]:
+        """Yields the trials that agree in what can't be packed."""
+        if not self._is_fit:
+            yield from ([index] for index in self._members)
+            return
+        fixed = [path for path, leaf in self.leaves.items() if not leaf.is_packed]
+        yield from self._differences.parted(self._members, fixed)
 
-    def _traced(self, names: tuple[str, ...], values: tuple[Any, ...], *, tables: Sequence[str]) -> Exception | None:
-        structure = Structure(
-            lambda numbers: build(self._source, numbers, tables=tables),
-            names,
-            compilation=Compilation(),
-            batch=self._batch,
-        )
-        try:
-            structure.trace(values)
-        except Exception as error:  # Whatever it raises: the number is no argument.
-            return error
-        return None
-
-    def _schedule_above(self, path: str) -> str | None:
-        """Returns the path of the innermost schedule that holds the number."""
-        parts = paths.parse(path)
-        for length in range(len(parts) - 1, 0, -1):
-            place = paths.format(parts[:length])
-            try:
-                node = _at(self._source.blueprint.cfg, parts[:length])
-                if isinstance(node, konfig.ConfigDict) and is_schedule(konfig.resolve(node)):
-                    return place
-            except Exception:  # It can't be built alone, so it is no schedule that can be tabulated.
-                continue
-        return None
+    def most(self, count: int, memory_bytes: int | None, data_budget_bytes: int) -> tuple[int | None, str | None]:
+        """Returns how many trials may be in one pack, and why; None is any number."""
+        if count == 1:
+            return None, None
+        has_own_data = self._differences.varies(self._seed_of_data, self._members)
+        found = [sizes.most_in_memory(self._cfg, self._trainer, self.arguments, count, memory_bytes=memory_bytes)]
+        if has_own_data:
+            found.append(data.most_in_budget(self._trainer.train_ds, data_budget_bytes))
+        known = [(most, why) for most, why in found if most is not None and most < count]
+        return min(known, default=(None, None))
 
 
-def build(source: Source, numbers: Mapping[str, Any], *, tables: Sequence[str]) -> Any:
-    """Returns the program with these numbers and tabulated schedules."""
-    return source.program({path: Tabulated(value) if path in tables else value for path, value in numbers.items()})
-
-
-def table_of(cfg: Any, path: str, *, num_steps: int) -> np.ndarray:
-    """Returns the values of the schedule at `path`."""
-    node = _at(cfg, paths.parse(path))
-    return tabulate(konfig.resolve(node), num_steps=num_steps)
-
-
-def _at(cfg: Any, parts: Sequence[Any]) -> Any:
-    for part in parts:
-        cfg = cfg[part]
-    return cfg
+def _merged(found: Sequence[Leaf]) -> Leaf | None:
+    """Returns what is to be said of a leaf about which this was found in some groups of trials; None if nothing was."""
+    bad = [leaf for leaf in found if not leaf.is_packed]
+    if bad and len(bad) < len(found):
+        return dataclasses.replace(bad[0], reason=f"in some trials {bad[0].reason}")
+    return found[0] if found else None
 
 
 def _resolved(cfg: Any) -> Trainer:
@@ -209,45 +220,17 @@ def _resolved(cfg: Any) -> Trainer:
     return trainer
 
 
-def _leaves(cfg: Any) -> dict[str, Any]:
-    return {path: value for path, value in konfig.flatten(cfg).items() if path not in _NO_DIFFERENCE}
-
-
-def _differing(flat: Sequence[dict[str, Any]]) -> list[str]:
-    names = dict.fromkeys(path for leaves in flat for path in leaves)
-    first = flat[0]
-    return [p for p in names if any(p not in own or _token(own[p]) != _token(first.get(p)) for own in flat)]
-
-
-def _is_number_of_step(path: str, flat: Sequence[dict[str, Any]]) -> bool:
-    root = paths.parse(path)[0]
-    return root in STEP_FIELDS and all(type(own.get(path)) in (int, float) for own in flat)
-
-
-def _why_structural(path: str) -> str:
-    if paths.parse(path)[0] not in STEP_FIELDS:
-        return "it is no part of the compiled step"
-    return "it is no number in every trial"
-
-
-def _merged(before: Leaf | None, leaf: Leaf) -> Leaf:
-    if before is None or before.is_packed == leaf.is_packed:
-        return leaf
-    bad = before if not before.is_packed else leaf
-    return dataclasses.replace(bad, reason=f"in some trials {bad.reason}")
-
-
-def _token(value: Any) -> Hashable:
-    try:
-        hash(value)
-    except TypeError:
-        return repr(value)
-    return type(value).__name__, value if value == value else "nan"
-
-
 def _first_line(error: Exception) -> str:
     text = str(error).strip().splitlines()
     return f"{type(error).__name__}: {text[0] if text else ''}"[:160]
+
+
+def _sizes_text(parts: Sequence[Sequence[int]]) -> str:
+    """Returns `3 packs of 171, 171, 170`; many are counted by size."""
+    counts = collections.Counter(len(part) for part in parts)
+    if len(parts) <= 4:
+        return f"{len(parts)} packs of {', '.join(str(len(part)) for part in parts)}"
+    return f"{len(parts)} packs, " + " and ".join(f"{count} of {size}" for size, count in counts.items())
 
 
 def _ranges(numbers: Sequence[int]) -> str:
@@ -259,20 +242,3 @@ def _ranges(numbers: Sequence[int]) -> str:
         else:
             found.append([number, number])
     return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in found)
-
-
-def stacked_arguments(values: Sequence[Sequence[Any]]) -> tuple[jax.Array, ...]:
-    """Returns the arguments of members, each a sequence, stacked for each argument; weak types stay weak."""
-    return tuple(_concatenated([value[None] for value in column]) for column in zip(*values, strict=True))
-
-
-def _concatenated(parts: list[Any]) -> jax.Array:
-    # In small groups: one program of a thousand operands takes seconds to compile.
-    while len(parts) > 1:
-        parts = [_concatenate(*parts[start : start + 32]) for start in range(0, len(parts), 32)]
-    return parts[0]
-
-
-@jax.jit
-def _concatenate(*parts: Any) -> jax.Array:
-    return jax.lax.concatenate(parts, 0)
