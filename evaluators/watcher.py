@@ -14,6 +14,8 @@ import re
 # Our checkpointer removes one by renaming it first (`ckpt_N.removed-...`), so half a removed one has another name too.
 _NAME = re.compile(r"ckpt_(0|[1-9]\d*)")
 _COMMIT_FILE = "_CHECKPOINT_METADATA"
+# A trial of a pack has a pointer instead, which gets its name when it is whole.
+_POINTER_FILE = "pack.json"
 
 
 def committed_steps(checkpoints_dir: str | os.PathLike[str]) -> list[int]:
@@ -31,7 +33,8 @@ def committed_steps(checkpoints_dir: str | os.PathLike[str]) -> list[int]:
 
 def is_committed(checkpoints_dir: str | os.PathLike[str], step: int) -> bool:
     """Returns whether the checkpoint at `step` is there and complete."""
-    return (pathlib.Path(checkpoints_dir) / f"ckpt_{step}" / _COMMIT_FILE).is_file()
+    folder = pathlib.Path(checkpoints_dir) / f"ckpt_{step}"
+    return (folder / _COMMIT_FILE).is_file() or (folder / _POINTER_FILE).is_file()
 
 
 def saved_at_s(checkpoints_dir: str | os.PathLike[str], step: int) -> float:
