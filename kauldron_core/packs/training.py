@@ -20,6 +20,7 @@ from kauldron_core.forward import Health, TrainState, as_arguments
 from kauldron_core.losses import named_losses
 from kauldron_core.packs import planner
 from kauldron_core.packs.checkpoints import StackedCheckpoints, Standing
+from kauldron_core.packs.evaluation import Heritage, evaluate
 from kauldron_core.packs.members import MemberEvent, Members
 from kauldron_core.packs.programs import PackedPrograms
 from kauldron_core.train import reports
@@ -132,6 +133,7 @@ class _Training:
             pack.arguments,
             has_own_batches=len(self._data) > 1,
         )
+        self._heritage = Heritage.of(configs[pack.members[0]], pack.arguments, self._tables)
         self._held: tuple[int, StepReport] | None = None
         self._evaluated: set[str] = set()
         self._saves = None
@@ -277,18 +279,20 @@ class _Training:
         """Runs the evaluators that are due and have not run at this step; returns whether it was asked to stop."""
         for name, evaluator in self._lead.evals.items():
             is_due = not evaluator.run.is_standalone and evaluator.run.should_run(step, step >= self.last_step)
-            if not is_due or name in self._evaluated:
+            running = self._running()
+            if not is_due or name in self._evaluated or not running:
                 continue
+            evaluators = [self._members.trainers[index].evals[name] for _, index in running]
+            numbers = dict(zip(self._pack.arguments, self._numbers, strict=True))
+            values = [numbers[path] for path in self._heritage.names]
+            rows = [row for row, _ in running]
             try:
-                results = [
-                    (index, self._members.trainers[index].evals[name].evaluate(_row(self._states, row), stop=stop))
-                    for row, index in self._running()
-                ]
+                results = evaluate(evaluators, self._states, self._heritage, values, rows=rows, stop=stop)
             except EvaluationStopped:
                 return True
-            for index, result in results:
-                values = result.values
-                yield self._members.tell(index, Evaluated(step, name, values, result.num_examples, result.seconds))
+            for (_, index), result in zip(running, results, strict=True):
+                event = Evaluated(step, name, result.values, result.num_examples, result.seconds)
+                yield self._members.tell(index, event)
             self._evaluated.add(name)
         return False
 
