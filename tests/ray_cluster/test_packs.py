@@ -1,0 +1,99 @@
+"""Packs on a real Ray: one worker trains several trials, each of which stays itself."""
+
+import jax
+import numpy as np
+import psutil
+import pytest
+
+import ray_cluster
+from kauldron_core import kd, rundir
+from ray_cluster import PlannedPack, control, pack_records
+from tests.ray_cluster import tiny
+from tests.ray_cluster.conftest import HOST_WORKER, actor_processes
+
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("ray_session", "no_leaks")]
+
+
+def _pack(*trials, name="abc"):
+    """Returns the pack of trials that differ in their seeds."""
+    members = tuple(range(len(trials)))
+    content = {"pack": kd.packs.Pack(members, ("seed",)).to_json()}
+    return PlannedPack(name=name, trials=tuple(trial.name for trial in trials), content=content)
+
+
+def _plan(run_dir, trials, packed, **sweep):
+    plan = tiny.plan(run_dir, *trials, **sweep)
+    return ray_cluster.Plan(**{**vars(plan), "packs": (_pack(*trials[:packed]),)})
+
+
+class Disturber:
+    """A sidecar that kills the worker once there is a checkpoint, and asks a trial to stop, which the next one does."""
+
+    def start(self, run_dir):
+        self._run, self.killed = run_dir, []
+
+    def poll(self):
+        if not self.killed and (self._run.pack("abc").checkpoints / "ckpt_10").exists():
+            self.killed = [psutil.Process(one.pid) for one in actor_processes(HOST_WORKER)]
+            for process in self.killed:
+                process.kill()
+            control.request_trial_stop(self._run, "0001", reason="enough of it")
+
+    def close(self, results):
+        pass
+
+
+@pytest.fixture(scope="module")
+def sweep(ray_session, root):
+    """Three trials in a pack and one alone; the worker is killed, and one trial is asked to stop."""
+    trials = [tiny.trial(index, slow_s=0.02) for index in range(4)]
+    plan = _plan(root / "packs", trials, 3, max_concurrent=1)
+    disturber = Disturber()
+    return plan, ray_cluster.run(plan, sidecars=[disturber]), disturber
+
+
+def test_each_trial_of_a_pack_ends_as_itself(sweep):
+    plan, results, disturber = sweep
+    assert disturber.killed
+    assert [row.status for row in results.rows] == ["done", "stopped", "done", "done"]
+    assert results.ok
+    run = rundir.RunDir(plan.run_dir)
+    assert [rundir.read_status(trial).get("pack") for trial in run.trials()] == ["abc", "abc", "abc", None]
+    assert rundir.read_status(run.trial("0001"))["reason"] == "enough of it"
+    assert rundir.read_status(run.trial("0000"))["num_failures"] == 1
+    for name in ("0000", "0002"):
+        steps = [event["step"] for event in rundir.read_events(run.trial(name).events) if event["kind"] == "metrics"]
+        assert steps == [1, 5, 10, 15, 20, 25, 30]
+        assert sorted(rundir.read_eval_results(run.trial(name))) == [("test", step) for step in tiny.STEPS]
+    assert (run.pack("abc").logs / "stderr.log").exists()
+
+
+def test_a_packed_trial_comes_to_what_it_comes_to_alone(sweep):
+    plan, _, _ = sweep
+    run = rundir.RunDir(plan.run_dir)
+    kd.konfig.trust("tests")
+    alone = rundir.RunDir(run.path.parent / "alone-of-pack").trial("0002").create(plan.trials[2].config_json)
+    list(kd.train.load_trial(alone).iter_train())
+    (_, packed), (_, single) = kd.load_run(run.trial("0002")), kd.load_run(alone)
+    for one, other in zip(jax.tree.leaves(packed.params), jax.tree.leaves(single.params), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+
+
+def test_a_pack_that_fails_is_taken_apart(run_dir):
+    bad = tiny.config(seed=1)
+    bad.optimizer = tiny.node("tests.ray_cluster.tiny:load_nothing")  # It can't be built, which is no fault of others.
+    trials = [tiny.trial(0), tiny.planned(1, bad), tiny.trial(2)]
+    results = ray_cluster.run(_plan(run_dir, trials, 3, pools=(), max_concurrent=1))
+    assert [row.status for row in results.rows] == ["done", "failed", "done"]
+    assert "the disk with the data is not mounted" in (results.rows[1].error or "")
+
+
+def test_what_waits_to_be_read_is_one_record():
+    records = []
+    for step, name in ((5, "a"), (5, "b"), (10, "a")):
+        pack_records.merge(records, {"kind": "members", "step": step, "members": {name: {"step": step}}})
+    pack_records.merge(records, {"kind": "done", "step": 10, "status": "done"})
+    assert records == [
+        {"kind": "members", "step": 10, "members": {"a": {"step": 10}, "b": {"step": 5}}},
+        {"kind": "done", "step": 10, "status": "done"},
+    ]
