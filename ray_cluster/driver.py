@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kauldron_core import rundir
 from kauldron_core.errors import ConfigError
-from ray_cluster import collect, environment, layout, placement, session, shipping
+from ray_cluster import collect, environment, layout, placement, session, shipping, slices
 from ray_cluster.board import StatusBoard
 from ray_cluster.evaluation import Evaluation
 from ray_cluster.growing import GrowingTrials
@@ -82,6 +82,7 @@ class _Sweeping:
         self.phases = Phases(run)
         self._board = StatusBoard(run, {trial.name: trial.overrides for trial in plan.trials})
         self._errors: list[str] = []
+        self._max_concurrent = plan.sweep.max_concurrent
 
     def is_anything_missing(self) -> bool:
         """Returns whether any trial has to be made, or to run, or anything is to be evaluated."""
@@ -100,6 +101,11 @@ class _Sweeping:
     def run(self) -> None:
         """Trains and evaluates."""
         nodes = session.node_resources()
+        sweep = self.plan.sweep
+        if sweep.tpu_slice is not None:
+            # Each trial asks for its slice itself: more trials than slices would only wait for each other.
+            num_slices = slices.count(sweep.tpu_slice)
+            self._max_concurrent = min(num_slices, sweep.max_concurrent or num_slices)
         placement.refuse_impossible(self.plan, nodes)
         token = rundir.write_probe(self._run)
         session.check_nodes_see(self._run, token)
@@ -155,7 +161,7 @@ class _Sweeping:
             settings=kinds,
             board=self._board,
             storage=self._run.path / ".tune",
-            max_concurrent=self.plan.sweep.max_concurrent,
+            max_concurrent=self._max_concurrent,
             is_stopping=self._interrupts.is_requested,
             on_broken_setup=self._interrupts.give_up,
             adaptive=adaptive,
@@ -227,6 +233,7 @@ class _Sweeping:
             variables=environment.worker_variables(self.plan, resources),
             resources=resources,
             hosts=sweep.hosts,
+            tpu_slice=sweep.tpu_slice,
             max_failures=sweep.max_failures,
             hang_timeout_s=sweep.hang_timeout_s,
             report_on="saved" if is_population else "record" if is_adaptive else "time",

@@ -47,6 +47,9 @@ class Sweep:
       name: Name of the run directory under `root`; None makes `<config>-<date-time>`.
       root: Folder of all runs.
       resources: What one trial owns, in Ray's names: `{'CPU': 1}`, `{'GPU': 0.5}`.
+      accelerator: Generation of the TPU slice that a trial owns: `v4`, `v5p`, `v5litepod`, `v6e`, `v7x`.
+      topology: Shape of that slice in chips: `4x4`, `2x2x2`. One process a host trains on it, each with as many chips
+        as `resources` say (`{'TPU': 4}`), and `hosts` follows from that.
       hosts: How many processes train one trial together, as one `jax.distributed` job; each owns `resources`, on any
         node. If one dies all of them start again from the last checkpoint.
       max_concurrent: Most trials at a time; None means as many as the cluster carries.
@@ -80,6 +83,8 @@ class Sweep:
     name: str | None = None
     root: str = "runs"
     resources: Resources = field(default_factory=lambda: {"CPU": 1})
+    accelerator: str | None = None
+    topology: str | None = None
     hosts: int = 1
     max_concurrent: int | None = None
     pack: Literal["auto", "off"] | int = "off"
@@ -110,6 +115,9 @@ class Sweep:
         if self.pack not in ("auto", "off") and (isinstance(self.pack, str) or self.pack < 1):
             raise ConfigError(f"run.pack: {self.pack!r} is neither 'auto' nor 'off' nor a number of trials above 0.")
         read_rules(self.stop)
+        if self.tpu_slice is not None:
+            # The fields that other parts look at say the same as the slice.
+            object.__setattr__(self, "hosts", self._hosts_of(self.tpu_slice))
         if self.is_adaptive and self.metric is None:
             raise ConfigError("run.metric: a search or scheduler needs one. Example: --run.metric=train/losses/total")
 
@@ -117,6 +125,30 @@ class Sweep:
     def is_adaptive(self) -> bool:
         """Whether trials are made, ended or changed by how others do."""
         return self.search is not None or self.scheduler is not None
+
+    @property
+    def tpu_slice(self) -> TpuSlice | None:
+        """The TPU slice that each trial owns."""
+        if self.accelerator is None and self.topology is None:
+            return None
+        if self.accelerator is None or self.topology is None:
+            missing = "accelerator" if self.accelerator is None else "topology"
+            raise ConfigError(
+                f"run.{missing}: a TPU slice needs it, too. Example: --run.accelerator=v6e --run.topology=4x4"
+            )
+        return TpuSlice(self.accelerator.lower().removeprefix("tpu-"), self.topology.lower())
+
+    def _hosts_of(self, asked: TpuSlice) -> int:
+        chips = self.resources.get("TPU", 0)
+        if not chips or asked.num_chips % chips:
+            raise ConfigError(
+                f"run.resources: a slice {asked} has {asked.num_chips} chips, and each of its hosts an equal part. Say"
+                f" how many, such as {{'TPU': {min(4, asked.num_chips)}}}; got {dict(self.resources)}."
+            )
+        hosts = int(asked.num_chips // chips)
+        if self.hosts not in (1, hosts):
+            raise ConfigError(f"run.hosts: {self.hosts}, and a slice {asked} has {hosts} with {chips:g} chips each.")
+        return hosts
 
     @property
     def stop_rules(self) -> tuple[StopRule, ...]:
@@ -127,6 +159,32 @@ class Sweep:
     def is_population(self) -> bool:
         """Whether the points of trials change while they run."""
         return (self.scheduler or "").startswith("pbt")
+
+
+@dataclass(frozen=True)
+class TpuSlice:
+    """A whole slice of TPU chips that are wired to each other.
+
+    Attributes:
+      generation: `v6e`.
+      topology: `4x4`.
+    """
+
+    generation: str
+    topology: str
+
+    def __post_init__(self) -> None:
+        sizes = self.topology.split("x")
+        if not (len(sizes) in (2, 3) and all(size.isdecimal() and int(size) for size in sizes)):
+            raise ConfigError(f"run.topology: {self.topology!r} is no shape. Write AxB or AxBxC: 4x4, 2x2x2")
+
+    @property
+    def num_chips(self) -> int:
+        """How many chips it has."""
+        return math.prod(map(int, self.topology.split("x")))
+
+    def __str__(self) -> str:
+        return f"{self.generation} {self.topology}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,11 +22,13 @@ from ray_cluster.host_worker import Record, describe
 from ray_cluster.jax_process import ProcessSettings
 from ray_cluster.retries import RetryPolicy
 from ray_cluster.spaces import Point, SearchSpace
+from ray_cluster.spec import TpuSlice
 from ray_cluster.worker_group import WorkerGroup
 
 _POINTER = "pointer.json"
 _REPORT_EVERY_S = 1.0
 _SAVE_TIMEOUT_S = 300.0
+_ALMOST_NO_CPU = 0.01  # a placement group must ask for something
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +40,7 @@ class SupervisorSettings:
       variables: Their environment.
       resources: What a child owns.
       hosts: How many children train a trial together.
+      tpu_slice: The TPU slice that they are on.
       max_failures: See `Sweep`.
       hang_timeout_s: See `Sweep`.
       report_on: When a running trial is reported: every second (`time`), or, for searches and schedulers, with each
@@ -50,6 +53,7 @@ class SupervisorSettings:
     variables: dict[str, str] = field(repr=False)
     resources: dict[str, float]
     hosts: int = 1
+    tpu_slice: TpuSlice | None = None
     max_failures: int = 2
     hang_timeout_s: float | None = None
     report_on: Literal["time", "record", "saved"] = "time"
@@ -69,8 +73,8 @@ class Supervisor(tune.Trainable):
     @classmethod
     def default_resource_request(cls, config: dict[str, Any]) -> tune.PlacementGroupFactory:
         """Returns what a trial needs: nothing worth reserving for the supervisor, and a bundle for each child."""
-        told = config["trial"]
-        return tune.PlacementGroupFactory([{}, *([dict(told["resources"])] * told["hosts"])])
+        bundles = [dict(bundle) for bundle in config["trial"]["bundles"]]
+        return tune.PlacementGroupFactory([{}, *bundles] if bundles else [{"CPU": _ALMOST_NO_CPU}])
 
     def setup(  # pyright: ignore[reportIncompatibleMethodOverride]  (`tune.with_parameters` gives the settings)
         self, config: dict[str, Any], *, settings: Mapping[str, SupervisorSettings]
@@ -78,7 +82,8 @@ class Supervisor(tune.Trainable):
         """Makes the first child and begins the trial; does not wait for either.
 
         Args:
-          config: `trial`, with its `name`, its `resources`, and its `kind`: the entry of `settings` that fits them.
+          config: `trial`, with its `name`, its `bundles` of resources, and its `kind`: the entry of `settings` that
+            fits them.
           settings: By kind. Tune reuses a supervisor only for trials with equal resources, so its kind never changes.
         """
         self._settings = settings[config["trial"]["kind"]]
@@ -172,7 +177,11 @@ class Supervisor(tune.Trainable):
     def _make_child(self) -> None:
         settings = self._settings
         self._child = WorkerGroup(
-            settings.process, resources=settings.resources, variables=settings.variables, num_hosts=settings.hosts
+            settings.process,
+            resources=settings.resources,
+            variables=settings.variables,
+            num_hosts=settings.hosts,
+            tpu_slice=settings.tpu_slice,
         )
 
     def _watch(self) -> None:

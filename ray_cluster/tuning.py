@@ -37,7 +37,10 @@ def describe(
       members: The trials of the pack.
     """
     own = {"members": list(members)} if members else {}
-    return {"name": name, "kind": kind, "resources": settings[kind].resources, "hosts": settings[kind].hosts, **own}
+    asked = settings[kind]
+    # A slice is asked for by the supervisor itself.
+    bundles = [asked.resources] * asked.hosts if asked.tpu_slice is None else []
+    return {"name": name, "kind": kind, "bundles": bundles, **own}
 
 
 def run_trials(

@@ -7,40 +7,67 @@ count. Whoever asks gets an exception as soon as any of them is dead.
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 from collections.abc import Mapping
 from typing import Any
 
 import ray
 from ray.exceptions import GetTimeoutError, RayActorError
+from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from kauldron_core.errors import RunFailed
 from ray_cluster.host_worker import ENDINGS, HostWorker, Record
 from ray_cluster.jax_process import ProcessSettings, Seat
 from ray_cluster.placement import actor_options
+from ray_cluster.slices import Reservation
+from ray_cluster.spec import TpuSlice
 
 _ANSWER_S = 2.0
 _START_S = 120.0
+_SLICE_S = 5.0
 _DEATH_S = 3.0
 """A process whose peer has died raises before the death is known; so long it is waited for."""
 
 
 class WorkerGroup:
-    """Processes in the current placement group, one in each of its bundles.
+    """Processes in the current placement group, or on a TPU slice, one in each bundle.
 
     Args:
       process: What each is told.
       resources: What each owns.
       variables: The environment of each.
       num_hosts: How many there are.
+      tpu_slice: The slice they have for themselves; without one they are where the placement group is.
     """
 
     def __init__(
-        self, process: ProcessSettings, *, resources: Mapping[str, float], variables: Mapping[str, str], num_hosts: int
+        self,
+        process: ProcessSettings,
+        *,
+        resources: Mapping[str, float],
+        variables: Mapping[str, str],
+        num_hosts: int,
+        tpu_slice: TpuSlice | None = None,
     ):
-        group = ray.util.get_current_placement_group()
         self._members: list[Any] = []
+        self._make = functools.partial(self._make_members, process, resources, variables, num_hosts)
+        self._slice = Reservation(tpu_slice, resources=resources, num_hosts=num_hosts) if tpu_slice else None
+        self._polling: dict[int, Any] = {}
+        self._ended: set[int] = set()
+        self._last: Record | None = None
+        if self._slice is None:
+            self._make(ray.util.get_current_placement_group())
+
+    def _make_members(
+        self,
+        process: ProcessSettings,
+        resources: Mapping[str, float],
+        variables: Mapping[str, str],
+        num_hosts: int,
+        group: PlacementGroup | None,
+    ) -> None:
         for rank in range(num_hosts):
             # The supervisor's own empty bundle is not part of the group, so the processes have the first ones.
             strategy = group and PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=rank)
@@ -51,9 +78,6 @@ class WorkerGroup:
         self._addresses = [member.address.remote() for member in self._members] if num_hosts > 1 else []
         self._warming = [member.warm.remote(*self._addresses) for member in self._members]
         self._give_up_at = time.monotonic() + _START_S
-        self._polling: dict[int, Any] = {}
-        self._ended: set[int] = set()
-        self._last: Record | None = None
 
     def warmed(self, *, wait_s: float) -> dict[str, Any] | None:
         """Returns what the first process is, None while they are not all ready.
@@ -62,6 +86,11 @@ class WorkerGroup:
           RunFailed: If one has not even started in time.
           Exception: What kept one from being ready.
         """
+        if self._slice is not None and not self._members:
+            group = self._slice.take(wait_s=max(wait_s, _SLICE_S))
+            if group is None:
+                return None
+            self._make(group)
         ready, _ = ray.wait(self._warming, num_returns=len(self._warming), timeout=wait_s)
         for one in ready:
             ray.get(one)
@@ -119,6 +148,8 @@ class WorkerGroup:
         """Ends all processes at once."""
         for member in self._members:
             ray.kill(member)
+        if self._slice is not None:
+            self._slice.release()
 
     def _refuse_missing(self) -> None:
         """Names the processes that have not started, once it is time to give up on them."""
