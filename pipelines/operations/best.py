@@ -13,7 +13,7 @@ from kauldron_core import konfig, rundir
 from kauldron_core.errors import ConfigError, unknown_name
 from kauldron_core.konfig.places import find_place
 from pipelines.cli.run import DONE, run
-from pipelines.operations.finding import find_run
+from pipelines.operations.finding import find_run, is_driven, status_of
 from pipelines.operations.status import ranking_of, trials_table
 from pipelines.report import Ranking, make_console, number
 from pipelines.report.state import SweepState, TrialState
@@ -38,12 +38,16 @@ def command(path: str, metric: str | None, mode: str | None, top: int) -> int:
     run_dir = find_run(path)
     state = SweepState(run_dir)
     state.poll()
+    driven = is_driven(run_dir)
+    for trial in state.trials.values():
+        trial.status = status_of(trial.status, is_driven=driven)
     ranking = choose(run_dir, state, metric=metric, mode=mode)
     ranked = [trial for trial in state.ranked(ranking) if trial.values.get(ranking.metric) is not None][:top]
     console = make_console()
     if top > 1:
         console.print(trials_table(ranked, [ranking.metric], width=console.width))
-    for line in _lines(run_dir, ranked[0], ranking):
+    is_chosen = metric is None and ranking_of(run_dir) is None
+    for line in _lines(run_dir, ranked[0], ranking, is_chosen=is_chosen):
         console.print(line, markup=False, soft_wrap=True)
     return DONE
 
@@ -92,11 +96,12 @@ def _text(value: Any) -> str:
     return " ".join(konfig.pretty(value).split()) if isinstance(value, konfig.ConfigDict) else repr(value)
 
 
-def _lines(run_dir: rundir.RunDir, best: TrialState, ranking: Ranking) -> list[str]:
+def _lines(run_dir: rundir.RunDir, best: TrialState, ranking: Ranking, *, is_chosen: bool) -> list[str]:
     trial = run_dir.trial(best.name)
     end = "largest" if ranking.mode == "max" else "smallest"
+    hint = "; nobody said by which metric, another: --metric=NAME --mode=max|min" if is_chosen else ""
     lines = [f"trial     {best.name} ({best.status} at step {best.step})"]
-    lines += [f"by        {ranking.metric} {number(best.values[ranking.metric])}, the {end}"]
+    lines += [f"by        {ranking.metric} {number(best.values[ranking.metric])}, the {end}{hint}"]
     lines += [f"          {name} {number(best.values[name])}" for name in sorted(best.values) if name != ranking.metric]
     return [*lines, f"folder    {trial.path}", f"train     {train_command(run_dir, trial)}"]
 

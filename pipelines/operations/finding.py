@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 from kauldron_core import rundir
-from kauldron_core.errors import ConfigError, unknown_name
+from kauldron_core.errors import ConfigError, listing, unknown_name
 
 ROOT = "runs"
 """Where runs lie unless `--run.root` says something else."""
@@ -15,12 +16,17 @@ def find_run(text: str) -> rundir.RunDir:
     """Returns the run directory that `text` names: a path, or the name of a folder under `runs/`.
 
     Raises:
-      ConfigError: If there is none; with the closest of those that lie beside.
+      ConfigError: If there is none; with the closest of those that lie beside, or with those that lie in it.
     """
-    for path in (Path(text).expanduser(), Path(ROOT, text)):
+    places = (Path(text).expanduser(), Path(ROOT, text))
+    for path in places:
         run = rundir.RunDir(path.absolute())
         if run.exists():
             return run
+    for path in places:
+        inside = [f"{text.rstrip('/')}/{run.name}" for run in list_runs(path)]
+        if inside:
+            raise ConfigError(f"{text}: a folder of runs, and no run itself. Say which one: {listing(inside)}.")
     folder = Path(text).expanduser().parent if "/" in text else Path(ROOT)
     prefix = "" if folder == Path() else f"{folder}/"
     raise ConfigError(unknown_name("run", text, [f"{prefix}{run.name}" for run in list_runs(folder)]))
@@ -56,6 +62,25 @@ def find_trial(run: rundir.RunDir, text: str) -> rundir.TrialDir:
 def is_driven(run: rundir.RunDir) -> bool:
     """Returns whether a driver is at work on the run."""
     return rundir.Lease.is_live(run.path / ".lock")
+
+
+INTERRUPTED = "interrupted"
+"""What is said of a trial that was running when its driver ended; its file can't know that."""
+
+
+def status_of(status: str, *, is_driven: bool) -> str:
+    """Returns the status of a trial in words, from that in its file."""
+    return INTERRUPTED if status == "running" and not is_driven else status
+
+
+def resume_command(run: rundir.RunDir) -> str:
+    """Returns the command that goes on with a run."""
+    typed = str(run.sweep.get("command") or "")
+    words = shlex.split(typed)
+    if words[:2] == ["kdr", "train"] or "pipelines.train" in words[:3]:
+        has_name = any(word.startswith("--run.name=") for word in words)
+        return typed if has_name else f"{typed} --run.name={shlex.quote(run.name)}"
+    return shlex.join(["kdr", "sweep", f"--resume={run.path}"])
 
 
 def driver_of(run: rundir.RunDir) -> str:

@@ -13,7 +13,7 @@ import click
 from kauldron_core import rundir
 from kauldron_core.errors import ConfigError
 from pipelines.cli.run import DONE, run
-from pipelines.operations.finding import ROOT, is_driven, list_runs
+from pipelines.operations.finding import INTERRUPTED, ROOT, is_driven, list_runs, status_of
 from pipelines.report import make_console, make_table
 
 EPILOG = """\b
@@ -41,10 +41,11 @@ def command(root: str) -> int:
 
 
 def _row(one: rundir.RunDir) -> list[str]:
-    counts = Counter(trial.status() for trial in one.trials())
-    statuses = ", ".join(f"{counts[status]} {status}" for status in rundir.STATUSES if status in counts)
+    driven = is_driven(one)
+    counts = Counter(status_of(trial.status(), is_driven=driven) for trial in one.trials())
+    statuses = ", ".join(f"{counts[status]} {status}" for status in (*rundir.STATUSES, INTERRUPTED) if status in counts)
     made = datetime.datetime.fromtimestamp(one.trials_path.stat().st_ctime).strftime("%Y-%m-%d %H:%M")
-    return [one.name, made, "at work" if is_driven(one) else "-", str(counts.total()), statuses]
+    return [one.name, made, "at work" if driven else "-", str(counts.total()), statuses]
 
 
 def main(argv: Sequence[str] | None = None) -> int:

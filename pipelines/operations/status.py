@@ -12,7 +12,7 @@ import click
 
 from kauldron_core import rundir
 from pipelines.cli.run import DONE, run
-from pipelines.operations.finding import driver_of, find_run, is_driven
+from pipelines.operations.finding import driver_of, find_run, is_driven, resume_command, status_of
 from pipelines.report import LiveReport, Ranking, make_console, make_table, trial_columns, trial_row
 from pipelines.report.progress import duration, remaining_s
 from pipelines.report.state import SweepState, TrialState
@@ -41,6 +41,9 @@ def command(path: str, follow: bool, as_json: bool) -> int:
         _follow(run_dir)
     state = SweepState(run_dir)
     state.poll()
+    driven = is_driven(run_dir)
+    for trial in state.trials.values():
+        trial.status = status_of(trial.status, is_driven=driven)
     if as_json:
         click.echo(json.dumps(_as_json(run_dir, state), indent=2))
     else:
@@ -83,10 +86,18 @@ def _print(run_dir: rundir.RunDir, state: SweepState) -> None:
     console.print(trials_table(ranked, metrics, width=console.width))
     lines = [_fault(state, trial) for trial in ranked if trial.error or trial.reason]
     lines += [f"run       {run_dir.path}", f"driver    {driver_of(run_dir)}", f"trials    {_counts(state)}"]
-    left_s = remaining_s(state) if is_driven(run_dir) else None
-    lines += [f"left      about {duration(left_s)}"] if left_s is not None else []
+    lines += _rest(run_dir, state)
     for line in lines:
         console.print(line, markup=False, soft_wrap=True)
+
+
+def _rest(run_dir: rundir.RunDir, state: SweepState) -> list[str]:
+    """Returns how long it still takes, or how to go on where nobody is at work."""
+    if is_driven(run_dir):
+        left_s = remaining_s(state)
+        return [f"left      about {duration(left_s)}"] if left_s is not None else []
+    is_unfinished = any(trial.status not in rundir.TERMINAL for trial in state.trials.values())
+    return [f"go on     {resume_command(run_dir)}"] if is_unfinished else []
 
 
 def _counts(state: SweepState) -> str:

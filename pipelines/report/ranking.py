@@ -17,6 +17,8 @@ from typing import Literal
 
 _LARGER_IS_BETTER = re.compile(r"accuracy|(^|_)(auc|f1|precision|recall|bleu|r2)($|_)")
 
+_OF_EVALUATOR = re.compile(r"(?P<source>.+?)/(metrics|losses)/")
+
 
 @dataclass(frozen=True)
 class Ranking:
@@ -24,6 +26,12 @@ class Ranking:
 
     metric: str
     mode: Literal["max", "min"]
+
+
+def sources_of(metric_names: Iterable[str]) -> list[str]:
+    """Returns the evaluators that metrics are of, by name."""
+    found = (_OF_EVALUATOR.match(name) for name in metric_names)
+    return sorted({match["source"] for match in found if match is not None} - {"train"})
 
 
 def choose_ranking(

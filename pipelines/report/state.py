@@ -10,7 +10,7 @@ from typing import Any
 
 from kauldron_core import rundir
 from pipelines.follow import News, RunFollower
-from pipelines.report.ranking import Ranking, choose_ranking
+from pipelines.report.ranking import Ranking, choose_ranking, sources_of
 
 
 @dataclass
@@ -103,12 +103,18 @@ class SweepState:
     def counts(self) -> dict[str, int]:
         """Returns how many trials have each status, those that occur."""
         statuses = [state.status for state in self.trials.values()]
-        return {status: statuses.count(status) for status in rundir.STATUSES if status in statuses}
+        known = dict.fromkeys((*rundir.STATUSES, *statuses))
+        return {status: statuses.count(status) for status in known if status in statuses}
 
     def ranking(self, *, evaluators: tuple[str, ...], asked: Ranking | None) -> Ranking | None:
-        """Returns the metric that tells the best trial so far."""
+        """Returns the metric that tells the best trial so far.
+
+        Args:
+          evaluators: Names of the evaluators, the first one to be asked first; none given: those that have results.
+          asked: What the user asked for, if anything.
+        """
         names = {name for state in self.trials.values() for name in state.values}
-        return asked or choose_ranking(names, evaluators=evaluators)
+        return asked or choose_ranking(names, evaluators=evaluators or sources_of(names))
 
     def ranked(self, ranking: Ranking | None) -> list[TrialState]:
         """Returns the trials, best first; those without a value come last, by name."""

@@ -11,7 +11,14 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-_STATUS_STYLE = {"done": "green", "running": "cyan", "failed": "red", "diverged": "magenta", "preempted": "yellow"}
+_STATUS_STYLE = {
+    "done": "green",
+    "running": "cyan",
+    "failed": "red",
+    "diverged": "magenta",
+    "preempted": "yellow",
+    "interrupted": "yellow",
+}
 _LOG_WIDTH = 1000  # a log file has no width; its reader can scroll
 _BETWEEN = 3  # characters between two columns
 _KEPT_COLUMNS = 3

@@ -47,21 +47,24 @@ def run(tmp_path: Path) -> rundir.RunDir:
 def test_status_says_how_each_trial_stands_and_why(run: rundir.RunDir, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["status", str(run.path)]) == 0
     out = capsys.readouterr().out
-    assert "1 running, 1 diverged, 1 failed, 1 done" in out
+    # Nobody is at work, so nothing runs, whatever a killed driver has left in the file.
+    assert "1 diverged, 1 failed, 1 done, 1 interrupted" in out
+    assert f"go on     kdr sweep --resume={run.path}" in out
     assert "0002-hidden=32 (model.hidden=32) diverged: loss xent is nan at step 50" in out
     assert "0003-hidden=64 (model.hidden=64) failed: OSError: no disk" in out
     assert re.search(r"driver +none", out)
     with run.lock():
         assert main(["status", str(run.path)]) == 0
     out = capsys.readouterr().out
-    assert "at work" in out
+    assert "1 running, 1 diverged, 1 failed, 1 done" in out
+    assert "at work" in out and "go on" not in out
     assert re.search(r"left +about", out)
 
 
 def test_status_for_programs(run: rundir.RunDir, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["status", str(run.path), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["counts"] == {"running": 1, "diverged": 1, "failed": 1, "done": 1}
+    assert found["counts"] == {"interrupted": 1, "diverged": 1, "failed": 1, "done": 1}
     assert found["metric"] == "test/metrics/accuracy"
     assert found["trials"][0]["name"] == "0003-hidden=64"
 
@@ -99,6 +102,18 @@ def test_best_by_another_metric(run: rundir.RunDir, capsys: pytest.CaptureFixtur
     assert "Did you mean 'test/metrics/accuracy'?" in capsys.readouterr().err
 
 
+def test_best_without_a_metric_prefers_an_evaluators_and_says_so(
+    run: rundir.RunDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run.write_sweep({**run.sweep, "metric": None})
+    assert main(["best", str(run.path)]) == 0
+    line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("by "))
+    assert line == (
+        "by        test/metrics/accuracy 0.5640, the largest; nobody said by which metric, another:"
+        " --metric=NAME --mode=max|min"
+    )
+
+
 def test_logs_are_found_by_number_and_by_a_part_of_the_name(
     run: rundir.RunDir, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -118,7 +133,7 @@ def test_logs_are_found_by_number_and_by_a_part_of_the_name(
 
 def test_ls_lists_runs_with_their_statuses(run: rundir.RunDir, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ls", str(run.path.parent)]) == 0
-    assert re.search(r"demo .* 4 +1 running, 1 diverged, 1 failed, 1 done", capsys.readouterr().out)
+    assert re.search(r"demo .* 4 +1 diverged, 1 failed, 1 done, 1 interrupted", capsys.readouterr().out)
 
 
 def test_stop_is_refused_without_a_driver_and_asks_one_that_works(
@@ -158,3 +173,7 @@ def test_an_unknown_run_names_the_closest(
 ) -> None:
     assert main(["status", f"{run.path.parent}/dmo"]) == 2
     assert f"Did you mean '{run.path.parent}/demo'?" in capsys.readouterr().err
+    for words in (["ckpt", "ls"], ["rm", "--yes"], ["status"], ["best"]):
+        assert main([*words, str(run.path.parent)]) == 2
+        err = capsys.readouterr().err
+        assert f"a folder of runs, and no run itself. Say which one: {run.path.parent}/demo." in err
