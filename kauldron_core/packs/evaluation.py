@@ -91,12 +91,22 @@ def evaluate_stacked(
         shared = [vars(evaluator).get("_programs") for evaluator in evaluators]
         is_alike = len(evaluators) == 1 or (shared[0] is not None and all(one is shared[0] for one in shared))
         return evaluate(evaluators, states, NOTHING if is_alike else None, stop=stop)
-    names = _differing_numbers(configs, evaluators[0].name)
+    return evaluate(evaluators, states, *inherited(configs, evaluators[0].name), stop=stop)
+
+
+def inherited(configs: Sequence[Any], name: str) -> tuple[Heritage | None, Sequence[Any]]:
+    """Returns what evaluator `name` takes from trainers, and its numbers with a first dimension for the trainer.
+
+    The heritage is None where the trainers differ in other things that concern the evaluator.
+    """
+    names = _differing_numbers(configs, name)
     if names is None:
-        return evaluate(evaluators, states, None, stop=stop)
+        return None, ()
+    if not names:
+        return NOTHING, ()
     blueprints = [_blueprint(cfg, names) for cfg in configs]
     rows = [tuple(as_arguments({name: one.numbers[name] for name in names}).values()) for one in blueprints]
-    return evaluate(evaluators, states, Heritage(blueprints[0], names), stacked_arguments(rows), stop=stop)
+    return Heritage(blueprints[0], names), stacked_arguments(rows)
 
 
 def evaluate(
