@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import functools
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from kauldron_core import konfig, paths
@@ -77,6 +77,11 @@ def is_number(path: str, value: Any) -> bool:
     """Returns whether a leaf is a number that the step reads, or the seed of the data."""
     is_read = path == DATA_SEED or paths.parse(path)[0] in STEP_FIELDS
     return is_read and type(value) in (int, float)
+
+
+def data_seed_of(leaves: Mapping[str, Any]) -> str:
+    """Returns the path of the seed of the data: its own, or the trainer's."""
+    return SEED if leaves.get(DATA_SEED) is None else DATA_SEED
 
 
 def token(value: Any) -> Hashable:

@@ -11,11 +11,11 @@ from typing import Any, Self
 from kauldron_core import konfig
 from kauldron_core.errors import ConfigError
 from kauldron_core.packs import data, fitness, sizes
-from kauldron_core.packs.differences import DATA_SEED, SEED, Differences
+from kauldron_core.packs.differences import DATA_SEED, Differences, data_seed_of
 from kauldron_core.packs.tracing import Tracing, build, stacked_arguments, table_of
 from kauldron_core.train.trainer import Trainer
 
-__all__ = ["Leaf", "Pack", "Plan", "build", "plan", "shared_out", "stacked_arguments", "table_of"]
+__all__ = ["Leaf", "Pack", "Plan", "build", "first_line", "plan", "shared_out", "stacked_arguments", "table_of"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,10 +75,10 @@ class Plan:
         """Yields a line for each pack, each leaf and each note."""
         for pack in self.packs:
             if len(pack.members) > 1:
-                yield f"pack of {len(pack.members)}: trials {_ranges(pack.members)}"
+                yield f"pack of {len(pack.members)}: trials {ranges(pack.members)}"
         alone = [pack.members[0] for pack in self.packs if len(pack.members) == 1]
         if alone:
-            yield f"alone: trials {_ranges(alone)}"
+            yield f"alone: trials {ranges(alone)}"
         for leaf in self.leaves:
             yield f"{leaf.path}: {'packed' if leaf.is_packed else 'not packed'}, {leaf.reason}"
         yield from self.notes
@@ -142,6 +142,7 @@ class _Group:
         self.arguments: tuple[str, ...] = ()
         self.notes: list[str] = []
         self._is_fit = False
+        self._data_seed = data_seed_of(differences.flat[members[0]])
         if len(members) > 1:
             self._trainer = _resolved(self._cfg)
             self._sort_out(differences.numbers_in(members))
@@ -166,7 +167,7 @@ class _Group:
             self.notes.append("alone: the step has no number that could be an argument")
 
     def _leaf(self, tracing: Tracing, path: str) -> Leaf:
-        if path == self._seed_of_data:
+        if path == self._data_seed:
             reason = data.why_not_multiplied(self._trainer.train_ds)
             if reason is not None:
                 return Leaf(path, False, reason)
@@ -178,12 +179,7 @@ class _Group:
         table = tracing.table_for(path)
         if table is not None:
             return Leaf(path, True, f"the schedule {table} branches on it and is tabulated", table=table)
-        return Leaf(path, False, f"the step can't be traced with it: {_first_line(error)}")
-
-    @property
-    def _seed_of_data(self) -> str:
-        """Path of the seed of the data: its own, or the trainer's."""
-        return SEED if self._differences.flat[self._members[0]].get(DATA_SEED) is None else DATA_SEED
+        return Leaf(path, False, f"the step can't be traced with it: {first_line(error)}")
 
     def parted(self) -> Iterator[list[int]]:
         """Yields the trials that agree in what can't be packed."""
@@ -197,7 +193,7 @@ class _Group:
         """Returns how many trials may be in one pack, and why; None is any number."""
         if count == 1:
             return None, None
-        has_own_data = self._differences.varies(self._seed_of_data, self._members)
+        has_own_data = self._differences.varies(self._data_seed, self._members)
         found = [sizes.most_in_memory(self._cfg, self._trainer, self.arguments, count, memory_bytes=memory_bytes)]
         if has_own_data:
             found.append(data.most_in_budget(self._trainer.train_ds, data_budget_bytes))
@@ -220,7 +216,8 @@ def _resolved(cfg: Any) -> Trainer:
     return trainer
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """Returns what an error says, in one line that is not too long."""
     text = str(error).strip().splitlines()
     return f"{type(error).__name__}: {text[0] if text else ''}"[:160]
 
@@ -233,7 +230,7 @@ def _sizes_text(parts: Sequence[Sequence[int]]) -> str:
     return f"{len(parts)} packs, " + " and ".join(f"{count} of {size}" for size, count in counts.items())
 
 
-def _ranges(numbers: Sequence[int]) -> str:
+def ranges(numbers: Sequence[int]) -> str:
     """Returns `0-3, 7` for 0, 1, 2, 3, 7."""
     found: list[list[int]] = []
     for number in numbers:

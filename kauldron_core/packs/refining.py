@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from kauldron_core.packs.planner import Plan
+from kauldron_core.packs.confirm import Confirmation
+from kauldron_core.packs.differences import DATA_SEED, Differences, data_seed_of, is_number
+from kauldron_core.packs.planner import Leaf, Pack, Plan, shared_out
+from kauldron_core.packs.rehearsal import Member
 
 
 def refine(
@@ -22,5 +26,80 @@ def refine(
         a note says so.
       concurrency: How many trials would train side by side if they were not packed.
     """
-    del configs, confirm, time, concurrency
+    differences = Differences(configs)
+    if confirm:
+        plan = _confirmed(configs, plan, differences)
+    del time, concurrency
     return plan
+
+
+def _confirmed(configs: Sequence[Any], plan: Plan, differences: Differences) -> Plan:
+    """Returns the plan without the leaves that do not give packed what they give alone."""
+    leaves = {leaf.path: leaf for leaf in plan.leaves}
+    bad_of: dict[Any, dict[str, str]] = {}
+    packs: list[Pack] = []
+    for like in _alike(plan, differences):
+        kind = _kind(like[0], leaves, differences)
+        if kind not in bad_of:
+            bad_of[kind] = _differing(configs, like, leaves, differences)
+        bad = bad_of[kind]
+        for path, reason in bad.items():
+            leaves[path] = dataclasses.replace(leaves[path], is_packed=False, reason=reason)
+        packs += _split(like, bad, leaves, differences)
+    packs.sort(key=lambda pack: pack.members[0])
+    return dataclasses.replace(plan, packs=tuple(packs), leaves=tuple(leaves.values()))
+
+
+def _alike(plan: Plan, differences: Differences) -> list[list[Pack]]:
+    """Returns the packs that were one but for their size, together."""
+    fixed = [leaf.path for leaf in plan.leaves if not leaf.is_packed]
+    found: dict[Any, list[Pack]] = {}
+    for pack in plan.packs:
+        key = pack.arguments, tuple(differences.value(path, pack.members[0]) for path in fixed)
+        found.setdefault(key, []).append(pack)
+    return list(found.values())
+
+
+def _kind(pack: Pack, leaves: dict[str, Leaf], differences: Differences) -> Any:
+    """Returns what is equal for packs of the same structure: numbers such as a size do not count."""
+    own = differences.flat[pack.members[0]]
+    fixed = [path for path, leaf in leaves.items() if not leaf.is_packed and not is_number(path, own.get(path))]
+    return pack.arguments, tuple(differences.value(path, pack.members[0]) for path in fixed)
+
+
+def _differing(
+    configs: Sequence[Any], packs: Sequence[Pack], leaves: dict[str, Leaf], differences: Differences
+) -> dict[str, str]:
+    members = [index for pack in packs for index in pack.members]
+    if all(len(pack.members) == 1 for pack in packs):
+        return {}
+    asked = [path for path in differences.numbers_in(members) if leaves[path].is_packed]
+    if not asked:
+        return {}
+    arguments = packs[0].arguments
+
+    def arguments_of(paths: Sequence[str]) -> tuple[str, ...]:
+        wanted = {leaves[path].table or path for path in paths}
+        return tuple(path for path in arguments if path in wanted) or arguments[:1]
+
+    bases = dict.fromkeys((members[len(members) // 2], members[0], members[-1]))
+    return Confirmation(
+        [Member(configs[index].copy_and_resolve_references()) for index in bases],
+        {path: [differences.flat[index][path] for index in members] for path in asked},
+        arguments_of=arguments_of,
+        data_seed=data_seed_of(differences.flat[members[0]]),
+    ).differing()
+
+
+def _split(packs: Sequence[Pack], bad: dict[str, str], leaves: dict[str, Leaf], differences: Differences) -> list[Pack]:
+    """Returns packs of which none holds trials that differ in a bad leaf."""
+    if not bad:
+        return list(packs)
+    members = sorted(index for pack in packs for index in pack.members)
+    most = max(len(pack.members) for pack in packs)
+    good = {leaf.table or path for path, leaf in leaves.items() if leaf.is_packed and path != DATA_SEED}
+    arguments = tuple(path for path in packs[0].arguments if path in good)
+    if not arguments:
+        return [Pack((index,), packs[0].arguments) for index in members]
+    parts = (part for group in differences.parted(members, list(bad)) for part in shared_out(group, most))
+    return [Pack(part, arguments) for part in parts]

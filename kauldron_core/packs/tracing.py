@@ -39,7 +39,7 @@ class Tracing:
 
     def table_for(self, path: str) -> str | None:
         """Returns the path of the innermost schedule that holds the number, if a table can take its place."""
-        table = self._schedule_above(path)
+        table = schedule_above(self._source.blueprint.cfg, path)
         if table is None or self._traced((table,), (np.zeros((2,), np.float32),), tables=(table,)) is not None:
             return None
         return table
@@ -57,17 +57,30 @@ class Tracing:
             return error
         return None
 
-    def _schedule_above(self, path: str) -> str | None:
-        parts = paths.parse(path)
-        for length in range(len(parts) - 1, 0, -1):
-            place = paths.format(parts[:length])
-            try:
-                node = _at(self._source.blueprint.cfg, parts[:length])
-                if isinstance(node, konfig.ConfigDict) and is_schedule(konfig.resolve(node)):
-                    return place
-            except Exception:  # It can't be built alone, so it is no schedule that can be tabulated.
-                continue
-        return None
+
+def schedule_above(cfg: Any, path: str) -> str | None:
+    """Returns the path of the innermost schedule that holds a number."""
+    parts = paths.parse(path)
+    for length in range(len(parts) - 1, 0, -1):
+        try:
+            node = _at(cfg, parts[:length])
+            if isinstance(node, konfig.ConfigDict) and is_schedule(konfig.resolve(node)):
+                return paths.format(parts[:length])
+        except Exception:  # It can't be built alone, so it is no schedule that can be tabulated.
+            continue
+    return None
+
+
+def traced_table_of(cfg: Any, path: str, number: str, *, num_steps: int) -> np.ndarray:
+    """Returns the values of the schedule at `path` with one of its numbers traced."""
+    node, below = _at(cfg, paths.parse(path)), paths.parse(number)[len(paths.parse(path)) :]
+
+    def table(value: Any) -> Any:
+        schedule = konfig.resolve(node, overlay={paths.format(below): value})
+        return jax.vmap(schedule)(np.arange(num_steps + 1, dtype=np.int32))
+
+    (value,) = as_arguments({number: _at(node, below)}).values()
+    return np.asarray(jax.jit(table)(value))
 
 
 def build(source: Source, numbers: Mapping[str, Any], *, tables: Sequence[str]) -> Any:
