@@ -12,6 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from evaluators import trial as trial_lib
 from evaluators import watcher
+from evaluators.packed import OpenPack, parts_for
 from evaluators.shards import Share, check_shards, evaluate_in_shards, evaluate_shard, merge_shards
 from evaluators.trial import Changes
 from kauldron_core import konfig, rundir
@@ -25,7 +26,8 @@ _Measured = tuple[Any, float]  # a result, and the seconds that it took
 _MAX_TRIALS = 4  # Open experiments hold their data; a trial's checkpoints mostly come one after the other.
 _MAX_EVALUATORS = 16
 _WAIT_S = 0.2
-_WITHOUT_OPTIMIZER = ("step", "params", "collections")
+_MAX_PACKS = 4
+_PACK_TTL_S = 600.0  # Many claims, for which nobody beats.
 
 
 class Experiment(Protocol):
@@ -58,6 +60,7 @@ class CheckpointEvaluator:
             konfig.trust(*trust)
         self._trials = _Recent[_OpenTrial](_MAX_TRIALS)
         self._evaluators = _Recent[Any](_MAX_EVALUATORS)
+        self._packs = _Recent[OpenPack](_MAX_PACKS)
 
     def evaluate(
         self,
@@ -107,6 +110,33 @@ class CheckpointEvaluator:
             return self._write(folder, target, name, step, changes, found, started=started, again=again)
         finally:
             lease.release(forget=True)
+
+    def evaluate_pack(self, trial_dirs: Sequence[str | os.PathLike[str]], name: str, step: int) -> list[Record]:
+        """Returns the records of evaluator `name` on the checkpoints at `step` of trials of one pack.
+
+        All are evaluated in one program where that can be done. What another process is at is left to it.
+        """
+        leases = {folder: lease for folder in map(TrialDir, trial_dirs) if (lease := _try_claim(folder, name, step))}
+        try:
+            results = self._evaluate_together(list(leases), name, step)
+            for folder, result in zip(leases, results, strict=True):
+                found = self._found(folder, name, name, step, lambda result=result: (result, result.seconds))
+                started = time.monotonic() - result.seconds
+                self._write(folder, name, name, step, None, found, started=started, again=False)
+        except Exception:
+            # It may be the fault of one of them, which is recorded when they are looked at one by one.
+            _logger.warning("evaluator %s at step %d: trials of a pack one by one", name, step, exc_info=True)
+        finally:
+            for lease in leases.values():
+                lease.release(forget=True)
+        return [self.evaluate(folder, name, step) for folder in map(TrialDir, trial_dirs)]
+
+    def _evaluate_together(self, folders: Sequence[TrialDir], name: str, step: int) -> list[Any]:
+        if not folders:
+            return []
+        key = tuple((os.path.abspath(folder), folder.config_path.stat().st_mtime_ns) for folder in folders)
+        pack = self._packs.get(key, lambda: OpenPack(folders, lambda folder: self._open(folder, Changes())))
+        return pack.evaluate(name, step)
 
     def collect_share(
         self,
@@ -270,7 +300,7 @@ class _OpenTrial:
         """Returns the state at `step`, without the optimizer's part where `evaluator` can do without."""
         if self.experiment.checkpointer is None:
             raise ConfigError("checkpointer: None, so there are no checkpoints to evaluate.")
-        only = None if getattr(evaluator, "needs_opt_state", True) else _WITHOUT_OPTIMIZER
+        only = parts_for(evaluator)
         return self.experiment.checkpointer.load(self.experiment.state_specs, step=step, only=only).state
 
     def check(self, name: str) -> None:
@@ -293,6 +323,19 @@ class _Recent(Generic[_T]):
         while len(self._values) > self._size:
             self._values.popitem(last=False)
         return self._values[key]
+
+
+def _try_claim(folder: TrialDir, name: str, step: int) -> rundir.Lease | None:
+    """Claims an evaluation that has no record, unless somebody is at it."""
+    if rundir.read_eval_result(folder, name, step) is not None:
+        return None
+    path = rundir.work_path(folder, name, step)
+    lease = rundir.Lease.acquire(path, _PACK_TTL_S, note=f"evaluating {name} at step {step}")
+    # Whoever held it before may have just finished.
+    if lease is not None and rundir.read_eval_result(folder, name, step) is not None:
+        lease.release(forget=True)
+        return None
+    return lease
 
 
 def _claim(folder: TrialDir, name: str, step: int) -> rundir.Lease:

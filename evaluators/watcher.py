@@ -48,3 +48,12 @@ def saved_at_s(checkpoints_dir: str | os.PathLike[str], step: int) -> float:
             return (folder / _COMMIT_FILE).stat().st_mtime
         except OSError:
             return 0.0
+
+
+def pack_of(checkpoints_dir: str | os.PathLike[str], step: int) -> str | None:
+    """Returns the checkpoint that holds the state of a packed trial at `step`; None where the trial has its own."""
+    folder = pathlib.Path(checkpoints_dir) / f"ckpt_{step}"
+    try:
+        return os.path.normpath(folder / json.loads((folder / _POINTER_FILE).read_text())["pack"])
+    except (OSError, ValueError, KeyError):
+        return None
