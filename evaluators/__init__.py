@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from evaluators.backlog import Backlog, RunWatch
 from evaluators.checkpoint_evaluator import CheckpointEvaluator
-from evaluators.follow import follow_run
-from evaluators.jobs import EvalPlan, evaluate_run, plan_run
+from evaluators.follow import Following, follow_run
+from evaluators.jobs import EvalPlan, Source, evaluate_run, evaluate_source, plan_run
 from evaluators.ledger import due
 from evaluators.shards import evaluate_in_shards, evaluate_shard
 from evaluators.trial import Changes, evaluator_fingerprint, standalone_strategies
@@ -40,6 +40,7 @@ __all__ = [
     "CheckpointEvaluator",
     "DecodeEvaluator",
     "EvalPlan",
+    "Following",
     "Greedy",
     "KnnProbe",
     "LinearProbe",
@@ -47,11 +48,13 @@ __all__ = [
     "RunWatch",
     "Sample",
     "SeqioEvaluator",
+    "Source",
     "committed_steps",
     "due",
     "evaluate_in_shards",
     "evaluate_run",
     "evaluate_shard",
+    "evaluate_source",
     "evaluator_fingerprint",
     "follow_run",
     "is_committed",

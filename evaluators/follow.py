@@ -6,14 +6,12 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from evaluators import trial as trial_lib
 from evaluators.backlog import Backlog
-from evaluators.checkpoint_evaluator import CheckpointEvaluator
-from evaluators.jobs import Task, find_trials
-from evaluators.shards import check_number
-from kauldron_core import rundir
+from evaluators.jobs import Task, evaluate_source, find_trials
+from kauldron_core import konfig, rundir
 from kauldron_core.errors import ConfigError, RunFailed, unknown_name
 from kauldron_core.rundir import Record, TrialDir
 
@@ -50,26 +48,16 @@ def follow_run(
       ConfigError: If there is no such run or evaluator.
       RunFailed: If there was nothing new for `patience_s`.
     """
-    check_number(shards)
-    worker = CheckpointEvaluator(trust=trust)
-    records: dict[Task, Record] = {}
+    if trust:
+        konfig.trust(*trust)
     with contextlib.closing(Following(run_or_trial, names=names, order=order, patience_s=patience_s)) as following:
-        while True:
-            due, is_over = following.look()
-            if due:
-                task = due[0]
-                record = worker.evaluate(task.trial, task.name, task.step, shards=shards)
-                records[task] = {"trial": task.trial.name, **record}
-                if on_record is not None:
-                    on_record(records[task])
-            elif is_over:
-                return following.arrange(records)
-            else:
-                time.sleep(poll_s)
+        return evaluate_source(following, shards=shards, poll_s=poll_s, on_record=on_record)
 
 
 class Following:
     """What is due on a run that may still be trained, kept from removal until it is closed."""
+
+    is_strict: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -86,6 +74,7 @@ class Following:
         """
         if order not in get_args(Order):
             raise ConfigError(unknown_name("order", order, get_args(Order), at="--order"))
+        self.missing: tuple[Record, ...] = ()
         self._path = run_or_trial
         self._names = None if names is None else set(names)
         self._order = order
@@ -98,6 +87,10 @@ class Following:
     def options(self) -> dict[str, Any]:
         """Returns the arguments of `CheckpointEvaluator.evaluate` that all tasks share: none."""
         return {}
+
+    def resources(self) -> dict[str, float]:
+        """Returns what the evaluators say that a process of theirs must own."""
+        return trial_lib.needed_resources(self._trials(), self._names)
 
     def look(self) -> tuple[list[Task], bool]:
         """Returns what is due, first things first, and whether training has ended, so that nothing will follow.

@@ -5,20 +5,22 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, Protocol, TypedDict, Unpack
+from typing import Any, ClassVar, Literal, Protocol, TypedDict, Unpack, get_args
 
 from evaluators import ledger, watcher
 from evaluators import trial as trial_lib
 from evaluators.checkpoint_evaluator import CheckpointEvaluator
 from evaluators.shards import check_number
 from evaluators.trial import Changes
-from kauldron_core import rundir
+from kauldron_core import konfig, rundir
 from kauldron_core.errors import ConfigError, unknown_name
 from kauldron_core.rundir import Record, RunDir, TrialDir
 
-Step = int | Literal["latest", "best", "all", "due"]
-_STEP_WORDS = ("latest", "best", "all", "due")
+StepWord = Literal["latest", "best", "all", "due"]
+Step = int | StepWord
+_STEP_WORDS: tuple[StepWord, ...] = get_args(StepWord)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +39,7 @@ class _Request:
 class Selection(TypedDict, total=False):
     """Which evaluations: the arguments of `plan_run`."""
 
-    step: Step
+    step: Step | str
     names: Iterable[str] | None
     evals: str | os.PathLike[str] | None
     again: bool
@@ -57,10 +59,25 @@ class Task:
 
 
 class Source(Protocol):
-    """Where evaluations come from, for whoever makes them: a plan, or a run that is followed."""
+    """Where evaluations come from, for whoever makes them: a plan, or a run that is followed.
+
+    Attributes:
+      is_strict: Whether an evaluation that can't begin (a config that can't be built) ends it all. Else it is recorded.
+    """
+
+    is_strict: ClassVar[bool]
+
+    @property
+    def missing(self) -> Sequence[Record]:
+        """Records of what can't be evaluated, which are told first."""
+        ...
 
     def options(self) -> dict[str, Any]:
         """Returns the arguments of `CheckpointEvaluator.evaluate` that all tasks share."""
+        ...
+
+    def resources(self) -> dict[str, float]:
+        """Returns what the evaluators say that a process of theirs must own."""
         ...
 
     def look(self) -> tuple[list[Task], bool]:
@@ -88,6 +105,8 @@ class EvalPlan:
       as_name: Name to record under.
     """
 
+    is_strict: ClassVar[bool] = True
+
     tasks: list[Task]
     missing: list[Record]
     changes: Changes
@@ -97,6 +116,11 @@ class EvalPlan:
     def options(self) -> dict[str, Any]:
         """Returns the arguments of `CheckpointEvaluator.evaluate` that all tasks share."""
         return {"again": self.again, "as_name": self.as_name, "changes": self.changes}
+
+    def resources(self) -> dict[str, float]:
+        """Returns what the evaluators say that a process of theirs must own."""
+        trials, names = {task.trial for task in self.tasks}, {task.name for task in self.tasks}
+        return trial_lib.needed_resources(trials, names, self.changes)
 
     def look(self) -> tuple[list[Task], bool]:
         """Returns the tasks, and that no other will follow."""
@@ -114,7 +138,7 @@ class EvalPlan:
 def plan_run(
     run_or_trial: str | os.PathLike[str],
     *,
-    step: Step = "latest",
+    step: Step | str = "latest",
     names: Iterable[str] | None = None,
     evals: str | os.PathLike[str] | None = None,
     again: bool = False,
@@ -181,23 +205,58 @@ def evaluate_run(
     Raises:
       ConfigError: If there is no such run, checkpoint or evaluator, or a changed evaluator has no new name.
     """
+    if trust:
+        konfig.trust(*trust)  # A run strategy of one's own is built to make the plan.
+    return evaluate_source(plan_run(run_or_trial, **selection), shards=shards, on_record=on_record)
+
+
+def evaluate_source(
+    source: Source,
+    *,
+    shards: int = 1,
+    poll_s: float = 1.0,
+    trust: Sequence[str] = (),
+    on_record: Callable[[Record], None] | None = None,
+) -> list[Record]:
+    """Makes the evaluations of `source` in this process and returns the records, each with the key `trial`.
+
+    Args:
+      source: What to evaluate.
+      shards: Evaluate so many disjoint shares of the data, one after the other, and merge their states.
+      poll_s: Time between two looks while there is nothing to do.
+      trust: Packages whose names configs may call.
+      on_record: Called with each record as it is there.
+
+    Raises:
+      ConfigError: If an evaluation can't begin, and `source.is_strict`.
+      RunFailed: If a followed run had no news for too long.
+    """
     check_number(shards)
     worker = CheckpointEvaluator(trust=trust)
-    plan = plan_run(run_or_trial, **selection)
     records: dict[Task, Record] = {}
-    for record in plan.missing:
+    for record in source.missing:
         _tell(on_record, record)
-    for task in plan.tasks:
-        worker.check(task.trial, task.name, changes=plan.changes, shards=shards)
-        record = worker.evaluate(task.trial, task.name, task.step, shards=shards, **plan.options())
-        records[task] = {"trial": task.trial.name, **record}
-        _tell(on_record, records[task])
-    return plan.arrange(records)
+    while True:
+        tasks, is_all = source.look()
+        todo = [task for task in tasks if task not in records]
+        for task in todo if is_all else todo[:1]:  # What comes meanwhile may go first.
+            if source.is_strict:
+                worker.check(task.trial, task.name, changes=source.options().get("changes"), shards=shards)
+            record = worker.evaluate(task.trial, task.name, task.step, shards=shards, **source.options())
+            records[task] = {"trial": task.trial.name, **record}
+            _tell(on_record, records[task])
+        if is_all:
+            return source.arrange(records)
+        if not todo:
+            time.sleep(poll_s)
 
 
 def _parse_step(step: Step | str) -> Step:
-    if isinstance(step, int) or step in _STEP_WORDS:
-        return step  # pyright: ignore[reportReturnType]
+    if isinstance(step, int):
+        return step
+    for word in _STEP_WORDS:
+        if step == word:
+            return word
     if step.isdecimal():
         return int(step)
     raise ConfigError(unknown_name("step", step, [*_STEP_WORDS, "a number"], at="--step"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Protocol
 
 from kauldron_core import konfig
@@ -118,6 +118,25 @@ def evaluator_nodes(cfg: konfig.ConfigDict) -> dict[str, konfig.ConfigDict]:
     """Returns the evaluators' nodes by name; those that an override has set to None are left out."""
     nodes = cfg.get("evals") or {}
     return {name: nodes[name] for name in nodes if nodes[name] is not None}
+
+
+def needed_resources(
+    trials: Iterable[str | os.PathLike[str]], names: Collection[str] | None = None, changes: Changes | None = None
+) -> dict[str, float]:
+    """Returns what a process must own to run any of these evaluators: the largest amounts that their `run` names.
+
+    Args:
+      trials: The trials' folders.
+      names: Which evaluators; None are all.
+      changes: Changes of the configs.
+    """
+    needed: dict[str, float] = {}
+    for trial_dir in trials:
+        for name, node in evaluator_nodes(read_config(trial_dir, changes)).items():
+            if names is None or name in names:
+                for kind, amount in ((node.get("run") or {}).get("resources") or {}).items():
+                    needed[kind] = max(needed.get(kind, 0.0), float(amount))
+    return needed
 
 
 def standalone_strategies(trial_dir: str | os.PathLike[str]) -> Mapping[str, Strategy]:

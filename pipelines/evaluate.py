@@ -18,6 +18,7 @@ from pipelines.cli.commands import OverrideCommand, sorted_words
 from pipelines.cli.run import DONE, FAILED, run
 from pipelines.report import make_console, make_table, number
 from pipelines.tracking import RecorderProcess, Store
+from ray_cluster import eval_jobs
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -37,6 +38,8 @@ Examples:
   kdr eval runs/demo --step=500 --evals=test --cfg.evals.test.num_batches=2 --as=test-short
   kdr eval runs/demo --step=best --metric=test/metrics/accuracy --evals=new_evals.py
   kdr eval runs/demo --follow
+  kdr eval runs/demo --step=all --actors=4
+  kdr eval runs/demo --evals=big --shards=8 --actors=8 --address=head:6379
 """
 
 
@@ -47,7 +50,7 @@ class EvalCommand(OverrideCommand):
 
 
 @click.command("eval", cls=EvalCommand, help=HELP, epilog=EPILOG, context_settings={"max_content_width": 120})
-@click.option("--step", default="latest", show_default=True, help="latest, best, all, due, or the number of a step.")
+@click.option("--step", show_default="latest", help="latest, best, all, due, or the number of a step.")
 @click.option("--metric", metavar="NAME", help="What --step=best goes by, test/metrics/accuracy. Default: the sweep's.")
 @click.option("--mode", type=click.Choice(["max", "min"]), help="Whether more or less of it is better.")
 @click.option("--follow", is_flag=True, help="Evaluate checkpoints as they land, until training has ended.")
@@ -59,13 +62,25 @@ class EvalCommand(OverrideCommand):
     help="Evaluators, with commas, or a config file with others. Default: the stand-alone ones, else all.",
 )
 @click.option("--shards", default=1, show_default=True, help="Evaluate so many shares of the data and merge them.")
+@click.option("--actors", type=int, metavar="N", help="Evaluate in N processes on Ray. Default: in this process.")
+@click.option("--address", help="Ray to join for that: host:port of its head. Default: RAY_ADDRESS, else a new one.")
 @click.option("--again", is_flag=True, help="Evaluate what has a result, too; the old result is kept aside.")
 @click.option("--as", "as_name", metavar="NAME", help="Record under this name.")
 @click.option("--no-tracking", is_flag=True, help="Do not record in MLflow.")
 @click.option("--trust", multiple=True, metavar="PACKAGE", help="Let configs call this package; may be repeated.")
 @click.option("--trust-run", is_flag=True, help="Let configs call the code that the run keeps in RUN/code.")
 @click.pass_context
-def command(ctx: click.Context, /, no_tracking: bool, trust: Sequence[str], trust_run: bool, **options: Any) -> int:
+def command(
+    ctx: click.Context,
+    /,
+    no_tracking: bool,
+    trust: Sequence[str],
+    trust_run: bool,
+    actors: int | None,
+    address: str | None,
+    shards: int,
+    **options: Any,
+) -> int:
     """Evaluates, shows each result as it is there, and prints a table."""
     words = sorted_words(ctx)
     if words.config is None:
@@ -75,43 +90,69 @@ def command(ctx: click.Context, /, no_tracking: bool, trust: Sequence[str], trus
     if trust_run and run_dir is not None:
         konfig.trust_run(run_dir)
         add_code_folder(run_dir.code)
-    job = _job(path, [f"{where}={text}" for where, text in words.cfg], **options)
+    konfig.trust(*trust)
+    overrides = [f"{where}={text}" for where, text in words.cfg]
+    run_on_actors = _on_actors(path, actors, address, evals=options["evals"], shards=shards)
+    source = _source(path, overrides, **options)
+
+    def tell(record: rundir.Record) -> None:
+        console.print(_line(record), markup=False, soft_wrap=True)
+
     recorder = None if no_tracking or run_dir is None else _start_recorder(run_dir, console)
     try:
-        records = job(
-            trust=(*konfig.trusted_packages(), *trust),
-            on_record=lambda record: console.print(_line(record), markup=False, soft_wrap=True),
-        )
+        if run_on_actors is not None:
+            records = run_on_actors(source, on_record=tell)
+        else:
+            records = evaluators.evaluate_source(source, shards=shards, on_record=tell)
     finally:
+        if isinstance(source, evaluators.Following):
+            source.close()
         if recorder is not None:
             recorder.close()
     _print(console, records)
     return DONE if all(record["status"] == "done" for record in records) else FAILED
 
 
-def _job(
+def _on_actors(
+    path: Path, num_actors: int | None, address: str | None, *, evals: str | None, shards: int
+) -> Callable[..., list[rundir.Record]] | None:
+    """Returns what makes evaluations on Ray, None if they are made in this process."""
+    if num_actors is None and address is None:
+        return None
+    folder = eval_jobs.shared_folder(path)
+    file = _file_of(evals)
+    if file is not None:
+        imported = konfig.load_config_file(file).imported
+        if imported is not None and imported.is_copied:
+            imported.copy_to(folder.code)  # From where the actors import it.
+    trusted = konfig.trusted_packages()
+    job = eval_jobs.EvalJob(run_dir=str(folder.path), num_actors=num_actors, shards=shards, trust=trusted)
+    return functools.partial(eval_jobs.evaluate, job=job, address=address)
+
+
+def _source(
     path: Path,
     overrides: Sequence[str],
     *,
-    step: str,
+    step: str | None,
     metric: str | None,
     mode: Any,
     follow: bool,
     order: Any,
     patience_s: float,
     evals: str | None,
-    shards: int,
     again: bool,
     as_name: str | None,
-) -> Callable[..., list[dict[str, Any]]]:
-    """Returns the evaluation that the options describe."""
-    file = evals if evals and evals.partition(":")[0].endswith((".py", ".json")) else None
+) -> evaluators.EvalPlan | evaluators.Following:
+    """Returns the evaluations that the options describe."""
+    file = _file_of(evals)
     names = [name.strip() for name in evals.split(",")] if evals and not file else None
     if not follow:
-        return functools.partial(
-            evaluators.evaluate_run,
+        if step != "best" and (metric or mode):
+            raise ConfigError(f"--{'metric' if metric else 'mode'}: says what --step=best goes by. Add --step=best.")
+        return evaluators.plan_run(
             path,
-            step=int(step) if step.isdecimal() else step,  # type: ignore[arg-type] - it refuses other words
+            step=step or "latest",
             metric=metric,
             mode=mode,
             names=names,
@@ -119,14 +160,25 @@ def _job(
             again=again,
             as_name=as_name,
             overrides=overrides,
-            shards=shards,
         )
-    for flag, value in (("--again", again), ("--as", as_name), ("--cfg", overrides), (f"--evals={file}", file)):
+    given = {
+        "--again": again,
+        "--as": as_name,
+        "--cfg": overrides,
+        f"--evals={file}": file,
+        f"--step={step}": step,
+        "--metric": metric,
+        "--mode": mode,
+    }
+    for flag, value in given.items():
         if value:
             raise ConfigError(f"--follow: it evaluates the experiment as it is, so it doesn't go with {flag}.")
-    return functools.partial(
-        evaluators.follow_run, path, names=names, order=order, shards=shards, patience_s=patience_s
-    )
+    return evaluators.Following(path, names=names, order=order, patience_s=patience_s)
+
+
+def _file_of(evals: str | None) -> str | None:
+    """Returns the config file that `--evals` names, if it names one."""
+    return evals if evals and evals.partition(":")[0].endswith((".py", ".json")) else None
 
 
 def _run_of(path: Path) -> rundir.RunDir | None:

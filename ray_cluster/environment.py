@@ -11,7 +11,7 @@ import math
 import os
 import secrets
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from kauldron_core.errors import ConfigError
 from ray_cluster.spec import FORWARDED_VARIABLES, Plan, Resources
@@ -119,31 +119,41 @@ def platform_of(resources: Resources) -> str:
 
 
 def worker_variables(plan: Plan, resources: Resources) -> dict[str, str]:
+    """Returns the `process_variables` of a sweep's process; `sweep.env` wins over them, and `plan.env` over that."""
+    return process_variables(resources, python_path=plan.python_path, env={**plan.sweep.env, **plan.env})
+
+
+def process_variables(
+    resources: Resources, *, python_path: Iterable[str] = (), env: Mapping[str, str] | None = None
+) -> dict[str, str]:
     """Returns the variables of a process that runs JAX with these resources, set before Python starts there.
 
-    Later entries win: platform and threads, the driver's forwarded variables, `sweep.env`, `plan.env`.
+    Args:
+      resources: What it owns: they say its platform and its threads.
+      python_path: Folders put on its path beside the working directory.
+      env: Variables that win over those and over the driver's forwarded ones.
     """
     platform = platform_of(resources)
     variables = {
         "JAX_PLATFORMS": _PLATFORM_LISTS[platform],
         # XLA sizes its thread pools by this, also where affinity or cgroups don't limit the process.
         "NPROC": str(max(1, math.ceil(resources.get("CPU", 1)))),
-        "PYTHONPATH": _python_path(plan),
+        "PYTHONPATH": _python_path(python_path),
         "PYTHONUNBUFFERED": "1",
     }
     gpus = resources.get("GPU", 0)
     if 0 < gpus < 1:
         variables["XLA_PYTHON_CLIENT_MEM_FRACTION"] = f"{_MEMORY_SHARE * gpus:.3f}"
     variables.update({name: os.environ[name] for name in FORWARDED_VARIABLES if name in os.environ})
-    return {**variables, **_texts(plan.sweep.env), **_texts(plan.env)}
+    return {**variables, **_texts(env or {})}
 
 
-def _python_path(plan: Plan) -> str:
+def _python_path(folders: Iterable[str]) -> str:
     """Returns the folders of user code: a console script and a Ray worker lack the working directory."""
     # Ray puts a job's own folder on the path itself, under the name that it has on each node.
     working_dir = () if is_ray_job() else (os.getcwd(),)
     standing = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    return os.pathsep.join(dict.fromkeys(path for path in (*working_dir, *plan.python_path, *standing) if path))
+    return os.pathsep.join(dict.fromkeys(path for path in (*working_dir, *folders, *standing) if path))
 
 
 def _texts(variables: Mapping[str, str]) -> dict[str, str]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import pickle
 import time
 import traceback
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import evaluators
@@ -34,10 +36,49 @@ class EvaluatorWorker:
                 self._build(example)
         return {**facts, "warm_s": time.monotonic() - started_at, "ready_at": time.time()}
 
-    def evaluate(self, trial_dir: str, name: str, step: int) -> dict[str, Any]:
-        """Evaluates one checkpoint and returns its record, which stands in the trial's ledger by then."""
+    def evaluate(
+        self, trial_dir: str, name: str, step: int, *, options: Mapping[str, Any] | None = None, is_strict: bool = False
+    ) -> dict[str, Any]:
+        """Evaluates one checkpoint and returns its record, which stands in the trial's ledger by then.
+
+        Args:
+          trial_dir: The trial's folder.
+          name: The evaluator's name.
+          step: The checkpoint's step.
+          options: Further arguments of `CheckpointEvaluator.evaluate`.
+          is_strict: Raise a ConfigError if the evaluation can't begin, and record nothing then.
+        """
+        options = options or {}
         with trial_logs.redirected_output(self._log_dir):
-            return self._evaluator.evaluate(trial_dir, name, step)
+            if is_strict:
+                self._evaluator.check(trial_dir, name, changes=options.get("changes"))
+            return self._evaluator.evaluate(trial_dir, name, step, **options)
+
+    def collect_share(
+        self,
+        trial_dir: str,
+        name: str,
+        step: int,
+        *,
+        index: int,
+        count: int,
+        changes: evaluators.Changes | None = None,
+        is_strict: bool = False,
+    ) -> bytes:
+        """Evaluates one share of the data and returns what came of it, packed: the driver has no JAX to open it."""
+        with trial_logs.redirected_output(self._log_dir):
+            if is_strict:
+                self._evaluator.check(trial_dir, name, changes=changes, shards=count)
+            found = self._evaluator.collect_share(trial_dir, name, step, index=index, count=count, changes=changes)
+            return pickle.dumps(found)
+
+    def record_shares(
+        self, trial_dir: str, name: str, step: int, shares: Sequence[bytes], **options: Any
+    ) -> dict[str, Any]:
+        """Merges the shares of a checkpoint that is claimed by the driver, and returns the record."""
+        with trial_logs.redirected_output(self._log_dir):
+            found = [pickle.loads(share) for share in shares]  # By `collect_share` of a process of this job.
+            return self._evaluator.record_shares(trial_dir, name, step, found, **options)
 
     def _build(self, trial_dir: str) -> None:
         import orbax.checkpoint  # noqa: F401 - three seconds that every evaluation needs first

@@ -48,10 +48,7 @@ def refuse_impossible(plan: Plan, nodes: Sequence[Resources]) -> None:
 
 def _refuse_too_many_hosts(plan: Plan, nodes: Sequence[Resources]) -> None:
     hosts, trial = plan.sweep.hosts, _first_resources(plan)
-    left = [dict(node) for node in nodes]
-    fit = 0
-    while fit < hosts and _reserve(trial, 1, left):
-        fit += 1
+    fit = count_room(trial, nodes, most=hosts)
     if fit < hosts:
         raise ConfigError(f"run.hosts: asked for {hosts} times {_text(trial)}. Room for: {fit}, on {len(nodes)} nodes.")
 
@@ -79,6 +76,14 @@ def share_when_tight(pools: Iterable[EvalPool], plan: Plan, nodes: Sequence[Reso
     if _has_room(standing, trial, nodes):
         return standing
     return tuple(replace(pool, resources={k: v for k, v in pool.resources.items() if k != "CPU"}) for pool in standing)
+
+
+def count_room(request: Resources, nodes: Iterable[Resources], *, most: int) -> int:
+    """Returns how many times `request` fits on the nodes side by side, `most` at most."""
+    left, number = [dict(node) for node in nodes], 0
+    while number < most and _reserve(request, 1, left):
+        number += 1
+    return number
 
 
 def _first_resources(plan: Plan) -> dict[str, float]:

@@ -8,6 +8,7 @@ import glob
 import os
 import pathlib
 import shutil
+import socket
 import tempfile
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -125,6 +126,7 @@ def _remove_leftovers() -> None:
 
 
 def _join(address: str, sends: Mapping[str, Any] | None) -> None:
+    _knock(address)
     try:
         ray.init(address=address, log_to_driver=False, configure_logging=False, runtime_env=dict(sends or {}) or None)
     except ConnectionError as error:
@@ -135,6 +137,17 @@ def _join(address: str, sends: Mapping[str, Any] | None) -> None:
         # It is packed and sent now; Ray has a limit on its size.
         first = (str(error) or type(error).__name__).splitlines()[0]
         raise ConfigError(f"run.working_dir, run.py_modules: can't be sent: {first}") from error
+
+
+def _knock(address: str) -> None:
+    """Raises a `ConfigError` where nothing listens: Ray would go on trying for minutes."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal():
+        return  # Ray says what it makes of it.
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER_S).close()
+    except OSError as error:
+        raise ConfigError(f"--address: no Ray answers at {address!r}: {error.strerror or error}.") from error
 
 
 def node_resources() -> list[Resources]:
