@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import evaluators
 import ray_cluster
 from kauldron_core import rundir
+from kauldron_core.errors import ConfigError
 from pipelines.planning import Prepared
 from ray_cluster.environment import platform_of
-from ray_cluster.spec import Plan, PlannedPack, PlannedTrial
+from ray_cluster.named_calls import read_call
+from ray_cluster.spec import PACK_RULES, Plan, PlannedPack, PlannedTrial
 
 _ENDED = rundir.TERMINAL
 _AGAIN = ("failed", "stopped")
@@ -30,9 +32,11 @@ def with_packs(prepared: Prepared, *, address: str | None) -> Prepared:
       address: Where Ray is.
     """
     plan = prepared.plan
-    if plan.sweep.pack == "off" or len(plan.trials) < 2:
+    if plan.sweep.pack_rule is None and (plan.sweep.pack == "off" or len(plan.trials) < 2):
         return prepared
     reason = _why_not(plan)
+    if reason is not None and plan.sweep.pack_rule is not None:
+        raise ConfigError(f"--run.scheduler={plan.sweep.scheduler}: trials can't be packed: {reason}.")
     if reason is not None:
         return replace(prepared, pack_notes=(f"none: {reason}",))
     run = rundir.RunDir(plan.run_dir)
@@ -45,6 +49,8 @@ def with_packs(prepared: Prepared, *, address: str | None) -> Prepared:
         if name not in packed and not evaluators.committed_steps(run.trial(name).checkpoints)
     ]
     new, notes = _new_packs(prepared, fresh, run, slots=ray_cluster.estimate_concurrency(plan, address=address) or 1)
+    if plan.sweep.pack_rule is not None:
+        _refuse_others(plan, [*standing, *new], unfinished, notes)
     went_on = [f"{pack.name}: {len(pack.trials)} trials, goes on" for pack in standing]
     return replace(prepared, plan=replace(plan, packs=(*standing, *new)), pack_notes=(*went_on, *notes))
 
@@ -88,7 +94,8 @@ def _new_packs(
     from kauldron_core import packs  # brings JAX with it
 
     sweep = prepared.plan.sweep
-    is_auto = sweep.pack == "auto"
+    # A rule needs all trials in one program, whatever that costs.
+    is_auto = sweep.pack == "auto" and sweep.pack_rule is None
     if len(trials) < 2 or (is_auto and len(trials) <= slots):
         return [], ("none: there are no more trials than run at a time",) if len(trials) > 1 else ()
     names = {trial.name for trial in trials}
@@ -99,7 +106,8 @@ def _new_packs(
         plan = replace(plan, packs=tuple(part for pack in plan.packs for part in _shared_out(pack, slots)))
     # The driver's own device is a CPU: what it measures says nothing about another one.
     plan = packs.refine(configs, plan, time=is_auto and platform_of(sweep.resources) == "cpu")
-    found = [_planned(pack, trials, run) for pack in plan.packs if len(pack.members) > 1]
+    rule = _rule(prepared)
+    found = [_planned(pack, trials, run, rule) for pack in plan.packs if len(pack.members) > 1]
     lines = [f"{pack.name}: {len(pack.trials)} trials, {pack.trials[0]} to {pack.trials[-1]}" for pack in found]
     return found, (*(lines or ["none"]), *_explained(plan))
 
@@ -112,7 +120,7 @@ def _shared_out(pack: Any, slots: int) -> Iterator[Any]:
         yield replace(pack, members=members[start : start + size])
 
 
-def _planned(pack: Any, trials: Sequence[PlannedTrial], run: rundir.RunDir) -> PlannedPack:
+def _planned(pack: Any, trials: Sequence[PlannedTrial], run: rundir.RunDir, rule: dict[str, Any] | None) -> PlannedPack:
     own = [trials[index] for index in pack.members]
     name = hashlib.sha256("\n".join(trial.fingerprint for trial in own).encode()).hexdigest()[:8]
     number = 1
@@ -120,7 +128,47 @@ def _planned(pack: Any, trials: Sequence[PlannedTrial], run: rundir.RunDir) -> P
         number += 1
         name = f"{name.partition('-')[0]}-{number}"
     content = {"pack": replace(pack, members=tuple(range(len(own)))).to_json()}
+    if rule is not None:
+        content["rule"] = rule
     return PlannedPack(name=name, trials=tuple(trial.name for trial in own), content=content)
+
+
+def _rule(prepared: Prepared) -> dict[str, Any] | None:
+    """Returns the rule by which trials of a pack are compared, as a config node; None: there is none."""
+    from kauldron_core import packs
+
+    sweep = prepared.plan.sweep
+    if sweep.pack_rule is None:
+        return None
+    at = "--run.scheduler"
+    name, arguments = read_call(str(sweep.scheduler), at=at, known=PACK_RULES)
+    kind = {"halving": packs.Halving, "population": packs.Population}[name]
+    (trainer, *_) = prepared.trainers.values()
+    num_steps = trainer.num_train_steps or 1
+    if name == "halving":
+        defaults: dict[str, Any] = {"min_steps": max(1, num_steps // 16)}
+    else:
+        interval = getattr(trainer.checkpointer, "save_interval_steps", None)
+        defaults = {"every": interval or max(1, num_steps // 10), "seed": sweep.seed}
+    node = {"metric": sweep.metric, "mode": sweep.mode, **defaults, **arguments}
+    try:
+        kind(**node).check(trainer, last_step=num_steps)
+    except TypeError as error:
+        raise ConfigError(f"{at}={sweep.scheduler}: {error}.") from error
+    return {"__qualname__": f"kauldron_core.packs:{kind.__name__}", **node}
+
+
+def _refuse_others(
+    plan: Plan, packs: Sequence[PlannedPack], unfinished: Mapping[str, PlannedTrial], notes: Sequence[str]
+) -> None:
+    """Raises a `ConfigError` where a rule has to compare trials that are not in one pack."""
+    packed = {name for pack in packs for name in pack.trials}
+    if len(packs) > 1 or not packed.issuperset(unfinished):
+        why = "; ".join(note for note in notes if ": not packed, " in note)
+        raise ConfigError(
+            f"--run.scheduler={plan.sweep.scheduler}: compares trials of one pack, and these make {len(packs)} and"
+            f" {len(set(unfinished) - packed)} alone: {why or 'some have begun alone'}."
+        )
 
 
 def _explained(plan: Any) -> Iterator[str]:

@@ -198,7 +198,7 @@ def _prepared(
     to_check = searches.trials_at_ends(space, experiment) if space is not None and is_searching else trials
     trainers = experiments.check_trials(experiment, to_check)
     if spec.metric is not None:
-        experiments.check_metric(spec.metric, trainers, while_training=spec.is_adaptive)
+        experiments.check_metric(spec.metric, trainers, while_training=spec.is_adaptive or spec.pack_rule is not None)
     for rule in spec.stop_rules:
         experiments.check_metric(rule.metric, trainers, while_training=True, at="--run.stop")
     plan = Plan(

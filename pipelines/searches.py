@@ -25,7 +25,7 @@ def read_space(axes: Sequence[konfig.Points], spec: Sweep) -> SearchSpace | None
         raise ConfigError("--sweep: a function that chooses needs a search: --run.search=optuna.")
     if spec.search is None:
         # A scheduler alone ends trials; only population based training looks at the space.
-        return SearchSpace.of(axes) if spec.is_population else SearchSpace() if spec.scheduler else None
+        return SearchSpace.of(axes) if spec.is_population else SearchSpace() if spec.is_adaptive else None
     if spec.seeds > 1:
         raise ConfigError("--seeds: a search makes each point once; run the best again with --seeds.")
     return SearchSpace.of(axes)

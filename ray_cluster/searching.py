@@ -6,7 +6,6 @@ other Searcher or Scheduler is given by its dotted name, `ray.tune.search.hypero
 
 from __future__ import annotations
 
-import ast
 import importlib
 import logging
 import math
@@ -19,9 +18,10 @@ from ray.tune.search import Searcher
 
 from kauldron_core import konfig
 from kauldron_core.errors import ConfigError, unknown_name
+from ray_cluster.named_calls import read_call
 from ray_cluster.results import TrialResult
 from ray_cluster.spaces import Conditional, Dimension, Point, SearchSpace
-from ray_cluster.spec import PlannedTrial
+from ray_cluster.spec import PACK_RULES, PlannedTrial
 
 _logger = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ def make_searcher(text: str, space: SearchSpace, *, metric: str, mode: str, seed
     Raises:
       ConfigError: If there is no such searcher, or it can't search this space.
     """
-    name, arguments = _read(text, at="--run.search", known=SEARCHERS)
+    name, arguments = read_call(text, at="--run.search", known=SEARCHERS)
     kind = _find(name, SEARCHERS, Searcher, at="--run.search")
     if kind.__name__ == "OptunaSearch":
         import optuna  # Tune has imported it by now
@@ -90,7 +90,7 @@ def make_scheduler(text: str, space: SearchSpace | None, *, num_steps: int, save
       num_steps: Steps of a trial, for the defaults of time limits.
       save_every: Steps between checkpoints, for the default interval of population based training.
     """
-    name, arguments = _read(text, at="--run.scheduler", known=SCHEDULERS)
+    name, arguments = read_call(text, at="--run.scheduler", known=(*SCHEDULERS, *PACK_RULES))
     kind = _find(name, SCHEDULERS, TrialScheduler, at="--run.scheduler")
     defaults: dict[str, Any] = {"time_attr": "step"}
     if name == "asha":
@@ -255,26 +255,13 @@ def _suggested(trial: Any, one: Dimension) -> Any:
             return trial.suggest_float(one.name, low, high, log=name == "loguniform")
 
 
-def _read(text: str, *, at: str, known: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
-    """Returns the name and the arguments of `name` or `name(argument=value)`."""
-    form = f"write NAME or NAME(ARGUMENT=VALUE). Known: {', '.join(known)}"
-    try:
-        tree = ast.parse(text.strip(), mode="eval").body
-        call = tree if isinstance(tree, ast.Call) else None
-        if call is not None and call.args:
-            raise ConfigError(f"{at}={text}: arguments are given by name; {form}.")
-        arguments = {str(word.arg): ast.literal_eval(word.value) for word in call.keywords} if call is not None else {}
-        return ast.unparse(call.func if call is not None else tree), arguments
-    except (SyntaxError, ValueError) as error:
-        raise ConfigError(f"{at}={text}: {error}; {form}.") from error
-
-
 def _find(name: str, table: Mapping[str, str], base: type, *, at: str) -> type[Any]:
     """Returns the class of a name; only from Tune itself or from a trusted package."""
     full = table.get(name, name)
     module, _, attribute = full.rpartition(".")
     if not module:
-        raise ConfigError(unknown_name(base.__name__.lower(), name, table, at=at))
+        known = [*table, *PACK_RULES] if base is TrialScheduler else list(table)
+        raise ConfigError(unknown_name(base.__name__.lower(), name, known, at=at))
     root = module.partition(".")[0]
     if not full.startswith("ray.tune.") and root not in konfig.trusted_packages():
         raise ConfigError(f"{at}={name}: {root} is not trusted. If you trust it: --trust={root}")

@@ -35,6 +35,9 @@ FORWARDED_VARIABLES = (
 """Variables of the driver's environment that every actor gets too, when they are set."""
 
 
+PACK_RULES = ("halving", "population")
+"""Schedulers of trials that train in one program; all others are those of Ray Tune."""
+
 SEED_PATH = "seed"
 """The leaf of a config that `Sweep.seeds` repeats points over."""
 
@@ -68,7 +71,8 @@ class Sweep:
       search: Searcher that chooses points while trials run: `optuna`, `optuna(seed=3)`, or the dotted name of any
         other Tune Searcher with arguments. None: all points stand before the first trial starts.
       scheduler: What ends trials early, or changes them: `asha`, `median`, `hyperband`, `pbt`, with arguments or
-        without, or the dotted name of any other Tune scheduler. Its time is the training step.
+        without, or the dotted name of any other Tune scheduler. Its time is the training step. `halving` and
+        `population` compare the trials of one pack with each other while it trains: all have to be in one.
       hang_timeout_s: Seconds without a sign of life of a trial after which its process is killed and the trial resumed.
         None: never.
       time_budget_s: Seconds after which all running trials save and the sweep ends, to be gone on with later.
@@ -118,13 +122,22 @@ class Sweep:
         if self.tpu_slice is not None:
             # The fields that other parts look at say the same as the slice.
             object.__setattr__(self, "hosts", self._hosts_of(self.tpu_slice))
-        if self.is_adaptive and self.metric is None:
+        if (self.is_adaptive or self.pack_rule is not None) and self.metric is None:
             raise ConfigError("run.metric: a search or scheduler needs one. Example: --run.metric=train/losses/total")
+        if self.pack_rule is not None and (self.search is not None or self.pack == "off"):
+            other = "run.pack=off" if self.search is None else "run.search"
+            raise ConfigError(f"run.scheduler={self.scheduler}: compares trials of one pack; leave {other} out.")
 
     @property
     def is_adaptive(self) -> bool:
-        """Whether trials are made, ended or changed by how others do."""
-        return self.search is not None or self.scheduler is not None
+        """Whether Tune makes, ends or changes trials by how others do."""
+        return self.search is not None or (self.scheduler is not None and self.pack_rule is None)
+
+    @property
+    def pack_rule(self) -> str | None:
+        """The scheduler, if it is one that works inside a pack."""
+        name = (self.scheduler or "").partition("(")[0].strip()
+        return name if name in PACK_RULES else None
 
     @property
     def tpu_slice(self) -> TpuSlice | None:
