@@ -9,13 +9,14 @@ from dataclasses import replace
 import click
 
 import ray_cluster
-from kauldron_core import konfig
+from kauldron_core import konfig, rundir
 from kauldron_core.errors import ConfigError
 from pipelines import experiment as experiments
 from pipelines import planning, sources
 from pipelines.cli.commands import OverrideCommand, sorted_words, typed_command
 from pipelines.cli.run import DONE, FAILED, run
 from pipelines.dry_run import print_plan
+from pipelines.mistakes import refuse_if_mistaken
 from pipelines.operations import find_run
 from pipelines.packing import with_packs
 from pipelines.report import LiveReport, count, make_console, print_results
@@ -141,6 +142,7 @@ def start(
       strict: Whether a trial that diverged is a failure.
     """
     ray_cluster.check(prepared.plan, address=address)
+    was_there = rundir.RunDir(prepared.plan.run_dir).exists()
     prepared = with_packs(prepared, address=address)
     prepared.write_sources()
     resources = ", ".join(f"{name} {amount:g}" for name, amount in prepared.plan.sweep.resources.items())
@@ -154,6 +156,7 @@ def start(
     except (KeyboardInterrupt, SystemExit):
         report.say(f"Not everything is done. To go on: {prepared.resume_command}")
         raise
+    refuse_if_mistaken(results, was_there=was_there)
     print_results(
         report.console,
         results,

@@ -18,6 +18,7 @@ from pipelines import experiment as experiments
 from pipelines import planning
 from pipelines.cli.commands import OverrideCommand, sorted_words, typed_command
 from pipelines.cli.run import DONE, FAILED, PREEMPTED, run
+from pipelines.mistakes import refuse_if_mistaken
 from pipelines.report import LiveReport, print_results
 from pipelines.tracking import RecorderProcess
 from pipelines.watching import watchers
@@ -74,6 +75,7 @@ def start(prepared: planning.Prepared, *, report: LiveReport, recorder: Recorder
       recorder: Records in MLflow, if that is wanted.
     """
     plan = prepared.plan
+    was_there = rundir.RunDir(plan.run_dir).exists()
     prepared.write_sources()
     report.expect(evaluators=prepared.evaluators, ranking=prepared.ranking)
     report.say(f"run {plan.run_dir}")
@@ -91,6 +93,7 @@ def start(prepared: planning.Prepared, *, report: LiveReport, recorder: Recorder
             results = collect.collect(plan, run_dir)
             collect.write_table(results, run_dir)
             threads.close(results)
+    refuse_if_mistaken(results, was_there=was_there)
     print_results(
         report.console,
         results,

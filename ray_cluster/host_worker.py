@@ -272,5 +272,6 @@ def _raised(error: BaseException, *, is_setup: bool) -> Record:
 
 def describe(error: BaseException) -> str:
     """Returns an exception as one paragraph: type, message and the notes that say where it happened."""
-    notes = getattr(error, "__notes__", ())
+    # What JAX notes about its own frames says nothing about the trial.
+    notes = [note for note in getattr(error, "__notes__", ()) if "JAX has removed its internal frames" not in note]
     return "\n".join([f"{type(error).__name__}: {error}".strip(), *notes])

@@ -70,6 +70,15 @@ def test_a_run_that_raises_is_a_failure_and_runs_again(tmp_path: Path, capsys: p
     assert len(rundir.list_segments(trial.events)) == 2
 
 
+def test_a_mistake_that_shows_at_the_first_step_leaves_the_name_free(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mistake = "--cfg.trainstep=kd.train.TrainStep(microbatches=3)"
+    assert train(tmp_path, mistake, "--cfg.train_ds.batch_size=32") == 2
+    assert capsys.readouterr().err == "error: microbatches: a batch of 32 is no multiple of 3.\n"
+    assert not rundir.RunDir(tmp_path / "one").path.exists()
+
+
 def test_a_diverged_run_is_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert train(tmp_path, "--cfg.optimizer.learning_rate=inf") == 1
     assert rundir.RunDir(tmp_path / "one").trials()[0].status() == "diverged"
