@@ -15,7 +15,7 @@ import re
 _NAME = re.compile(r"ckpt_(0|[1-9]\d*)")
 _COMMIT_FILE = "_CHECKPOINT_METADATA"
 # A trial of a pack has a pointer instead, which gets its name when it is whole.
-_POINTER_FILE = "pack.json"
+POINTER_FILE = "pack.json"
 
 
 def committed_steps(checkpoints_dir: str | os.PathLike[str]) -> list[int]:
@@ -34,7 +34,7 @@ def committed_steps(checkpoints_dir: str | os.PathLike[str]) -> list[int]:
 def is_committed(checkpoints_dir: str | os.PathLike[str], step: int) -> bool:
     """Returns whether the checkpoint at `step` is there and complete."""
     folder = pathlib.Path(checkpoints_dir) / f"ckpt_{step}"
-    return (folder / _COMMIT_FILE).is_file() or (folder / _POINTER_FILE).is_file()
+    return (folder / _COMMIT_FILE).is_file() or (folder / POINTER_FILE).is_file()
 
 
 def saved_at_s(checkpoints_dir: str | os.PathLike[str], step: int) -> float:
@@ -54,6 +54,6 @@ def pack_of(checkpoints_dir: str | os.PathLike[str], step: int) -> str | None:
     """Returns the checkpoint that holds the state of a packed trial at `step`; None where the trial has its own."""
     folder = pathlib.Path(checkpoints_dir) / f"ckpt_{step}"
     try:
-        return os.path.normpath(folder / json.loads((folder / _POINTER_FILE).read_text())["pack"])
+        return os.path.normpath(folder / json.loads((folder / POINTER_FILE).read_text())["pack"])
     except (OSError, ValueError, KeyError):
         return None

@@ -17,6 +17,7 @@ from ray_cluster.environment import is_ray_job
 from ray_cluster.spec import Sweep
 
 _SHOWN = 3
+_STEPS = "num_train_steps"
 
 
 def place_run(spec: Sweep, experiment: Experiment) -> rundir.RunDir:
@@ -120,6 +121,9 @@ def refuse_other_sweep(
         shown = ", ".join(differences[:_SHOWN])
         more = f", and {len(differences) - _SHOWN} more differences" if len(differences) > _SHOWN else ""
         hint = " To add the new points to it: --extend." if is_only_larger else ""
+        if _changed(old, base) == [_STEPS]:
+            one = run.path if len(standing) == 1 else f"{run.path}/trials/NAME"
+            hint = f" More steps make another run: kdr train with another --run.name and --start-from={one}."
         raise ConfigError(
             f"--run.name: {run.path} holds another sweep: {shown}{more}.{hint} Choose another --run.name, or repeat the"
             f" command that made it: {known.get('command', 'unknown')}"
@@ -146,10 +150,12 @@ def refuse_other_space(run: rundir.RunDir, base: Mapping[str, str], space: Seque
         )
 
 
+def _changed(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
+    return [path for path in dict.fromkeys([*old, *new]) if old.get(path) != new.get(path)]
+
+
 def _differences(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
-    paths = dict.fromkeys([*old, *new])
-    changed = [path for path in paths if old.get(path) != new.get(path)]
-    return [f"{path} {old.get(path, 'unset')} -> {new.get(path, 'unset')}" for path in changed]
+    return [f"{path} {old.get(path, 'unset')} -> {new.get(path, 'unset')}" for path in _changed(old, new)]
 
 
 def _leaves(config: konfig.ConfigDict, trials: Sequence[konfig.Trial]) -> dict[str, str]:

@@ -266,11 +266,7 @@ def _run_sweep(prepare: Any, run_spec: spec.Sweep, context: Context) -> Record:
 def _lay_checkpoint(source: rundir.TrialDir, prepared: planning.Prepared, trial: spec.PlannedTrial) -> None:
     """Puts the newest checkpoint of a trial where a new trial begins; nothing happens where one has begun."""
     folder = rundir.RunDir(prepared.plan.run_dir).trial(trial.name).create(trial.config_json)
-    steps = evaluators.committed_steps(source.checkpoints)
-    if not steps:
-        raise RunFailed(f"{source.path}: has no checkpoint to go on from.")
-    if not evaluators.committed_steps(folder.checkpoints):
-        passing.copy_checkpoint(source, folder, steps[-1])
+    passing.begin_from(source, folder)
 
 
 def _without_seed(point: tuple[tuple[str, Any], ...], seeds: int) -> tuple[tuple[str, Any], ...]:

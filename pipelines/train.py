@@ -16,13 +16,14 @@ from kauldron_core import konfig, rundir
 from kauldron_core.errors import ConfigError
 from pipelines import experiment as experiments
 from pipelines import planning
+from pipelines.cli.ckpt_facts import find_one
 from pipelines.cli.commands import OverrideCommand, sorted_words, typed_command
 from pipelines.cli.run import DONE, FAILED, PREEMPTED, run
 from pipelines.mistakes import refuse_if_mistaken
 from pipelines.report import LiveReport, print_results
 from pipelines.tracking import RecorderProcess
 from pipelines.watching import watchers
-from ray_cluster import collect, control, layout, stopping
+from ray_cluster import collect, control, layout, passing, stopping
 from ray_cluster.sidecars import SidecarThreads
 
 _LOOK_EVERY_S = 0.5
@@ -44,14 +45,16 @@ EPILOG = """\b
 Examples:
   kdr train pipelines/configs/digits.py
   kdr train pipelines/configs/digits.py --cfg.model.hidden=128 --cfg.optimizer.learning_rate=1e-2 --run.name=wide
+  kdr train pipelines/configs/digits.py --cfg.num_train_steps=2000 --run.name=longer --start-from=runs/demo
 """
 
 
 @click.command("train", cls=OverrideCommand, help=HELP, epilog=EPILOG, context_settings={"max_content_width": 120})
+@click.option("--start-from", metavar="RUN_OR_TRIAL", help="Go on from the newest checkpoint of another run.")
 @click.option("--no-tracking", is_flag=True, help="Do not record in MLflow.")
 @click.option("--trust", multiple=True, metavar="PACKAGE", help="Let the config call this package; may be repeated.")
 @click.pass_context
-def command(ctx: click.Context, no_tracking: bool, trust: Sequence[str]) -> int:
+def command(ctx: click.Context, start_from: str | None, no_tracking: bool, trust: Sequence[str]) -> int:
     """Prepares everything, then trains."""
     words = sorted_words(ctx)
     if words.sweep or words.sweeps or words.trials:
@@ -59,20 +62,28 @@ def command(ctx: click.Context, no_tracking: bool, trust: Sequence[str]) -> int:
             f"kdr train runs one trial. For several: {typed_command(ctx).replace(' train ', ' sweep ', 1)}"
         )
     spec = experiments.read_spec(words)
+    donor = find_one(start_from, None) if start_from is not None else None
     with watchers(spec, no_tracking=no_tracking) as (report, recorder):
         prepared = planning.prepare(
             words, spec, trust=trust, command=typed_command(ctx), retry_failed=True, may_use_accelerators=True
         )
-        return start(prepared, report=report, recorder=recorder)
+        return start(prepared, report=report, recorder=recorder, donor=donor)
 
 
-def start(prepared: planning.Prepared, *, report: LiveReport, recorder: RecorderProcess | None) -> int:
+def start(
+    prepared: planning.Prepared,
+    *,
+    report: LiveReport,
+    recorder: RecorderProcess | None,
+    donor: rundir.TrialDir | None = None,
+) -> int:
     """Trains and evaluates what is missing of a run with one trial, and returns the exit status.
 
     Args:
       prepared: The run.
       report: Shows progress.
       recorder: Records in MLflow, if that is wanted.
+      donor: Whose checkpoint to begin with; a run that has one of its own goes on with that.
     """
     plan = prepared.plan
     was_there = rundir.RunDir(plan.run_dir).exists()
@@ -82,6 +93,8 @@ def start(prepared: planning.Prepared, *, report: LiveReport, recorder: Recorder
     run_dir = layout.lay_out(plan)
     with run_dir.lock():
         layout.write_trials(plan, run_dir)
+        if donor is not None:
+            passing.begin_from(donor, run_dir.trial(plan.trials[0].name))
         threads = SidecarThreads([report, *([recorder] if recorder is not None else [])], run_dir)
         threads.start()
         try:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from typing import Any
 
 import evaluators
+from evaluators.watcher import POINTER_FILE, pack_of
 from kauldron_core import konfig, rundir
+from kauldron_core.errors import RunFailed
 from kauldron_core.konfig.places import find_place
 from ray_cluster.spaces import Point
 
@@ -45,7 +48,26 @@ def copy_checkpoint(donor: rundir.TrialDir, trial: rundir.TrialDir, step: int) -
     copy = trial.checkpoints / f".passed-{step}"
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(donor.checkpoints / f"ckpt_{step}", copy)
+    pack = pack_of(donor.checkpoints, step)
+    if pack is not None:
+        # Its arrays are those of a pack, where they are until the trial saves for the first time.
+        pointer = rundir.read_json(copy / POINTER_FILE)
+        place = os.path.relpath(pack, trial.checkpoints / f"ckpt_{step}")
+        rundir.write_json(copy / POINTER_FILE, {**pointer, "pack": place})
     copy.rename(trial.checkpoints / f"ckpt_{step}")
+
+
+def begin_from(donor: rundir.TrialDir, trial: rundir.TrialDir) -> None:
+    """Puts the newest checkpoint of a trial where another one begins; nothing happens where that one has begun.
+
+    Raises:
+      RunFailed: If there is none.
+    """
+    steps = evaluators.committed_steps(donor.checkpoints)
+    if not steps:
+        raise RunFailed(f"{donor.path}: has no checkpoint to go on from.")
+    if not evaluators.committed_steps(trial.checkpoints):
+        copy_checkpoint(donor, trial, steps[-1])
 
 
 def _values(trial: rundir.TrialDir, point: Point) -> dict[str, Any]:

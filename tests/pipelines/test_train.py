@@ -17,11 +17,13 @@ from pipelines.cli import main
 pytestmark = pytest.mark.slow
 
 DIGITS = "pipelines/configs/digits.py"
-SMALL = ("--cfg.num_train_steps=20", "--cfg.checkpointer.save_interval_steps=10", "--cfg.model.hidden=8")
+TINY = ("--cfg.checkpointer.save_interval_steps=10", "--cfg.model.hidden=8")
+SMALL = ("--cfg.num_train_steps=20", *TINY)
 
 
-def train(root: Path, *words: str) -> int:
-    return main(["train", DIGITS, *SMALL, f"--run.root={root}", "--run.name=one", "--no-tracking", *words])
+def train(root: Path, *words: str, steps: int = 20) -> int:
+    place = [f"--run.root={root}", "--run.name=one", "--no-tracking"]
+    return main(["train", DIGITS, f"--cfg.num_train_steps={steps}", *TINY, *place, *words])
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +54,20 @@ def test_another_config_under_the_same_name_is_refused(
 ) -> None:
     assert train(trained.path.parent, "--cfg.seed=1") == 2
     assert "seed 0 -> 1" in capsys.readouterr().err
+
+
+def test_more_steps_are_another_run_that_starts_from_the_first(
+    trained: rundir.RunDir, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert train(trained.path.parent, steps=30) == 2
+    hint = f"More steps make another run: kdr train with another --run.name and --start-from={trained.path}."
+    assert hint in capsys.readouterr().err
+    assert train(tmp_path, f"--start-from={trained.path}", steps=30) == 0
+    (trial,) = rundir.RunDir(tmp_path / "one").trials()
+    assert {event["step"] for event in rundir.read_events(trial.events) if event["kind"] == "metrics"} == {30}
+    assert rundir.list_eval_results(trial) == {("test", 20), ("test", 30)}
+    assert train(tmp_path / "x", f"--start-from={trained.path}x") == 2
+    assert "unknown run" in capsys.readouterr().err
 
 
 def test_axes_are_for_sweeps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
