@@ -1,4 +1,4 @@
-"""`kdr ckpt ls|show|verify|rm`: the checkpoints of a run or a trial."""
+"""`kdr ckpt ls|show|verify|export|rm`: the checkpoints of a run or a trial."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ COMMANDS = {
     "ls": ("pipelines.cli.ckpt:ls", "List checkpoints: step, size, age, metrics, why each is kept."),
     "show": ("pipelines.cli.ckpt:show", "Show what is in a checkpoint, array by array."),
     "verify": ("pipelines.cli.ckpt:verify", "Read all of some checkpoints, and report damage."),
+    "export": ("pipelines.cli.ckpt_export:export", "Write a checkpoint as a trial of its own."),
     "rm": ("pipelines.cli.ckpt:rm", "Remove checkpoints."),
 }
 
@@ -32,6 +33,7 @@ Examples:
   kdr ckpt ls runs/demo
   kdr ckpt show runs/demo best --trial=3
   kdr ckpt verify runs/demo
+  kdr ckpt export runs/demo best --trial=3 --to=winner
   kdr ckpt rm runs/demo/trials/0003-learning_rate=0.01 100 200
 """
 

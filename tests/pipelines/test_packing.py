@@ -6,6 +6,8 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import jax
+import numpy as np
 import pytest
 
 from kauldron_core import packs, rundir, train
@@ -88,10 +90,17 @@ def test_another_size_of_packs_is_refused(
     assert error.startswith("error: ") and "run.pack" in error and expected in error and error.count("\n") == 1
 
 
-def test_a_pack_that_began_goes_on_as_it_is_and_new_trials_make_another(tmp_path: Path) -> None:
+def test_a_pack_that_began_goes_on_as_it_is_and_new_trials_make_another(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     found = planned(tmp_path, RATES, "--run.pack=3")
     run = lay_out(found)
     trained(run, found, until=2)
+    exported = tmp_path / "exported"
+    assert main(["ckpt", "export", str(run.path), "2", "--trial=1", f"--to={exported}", "--trust=pipelines"]) == 0
+    assert "step 2" in capsys.readouterr().out
+    (_, own), (_, other) = train.load_run(run.trials()[1], step=2), train.load_run(exported)
+    assert all(np.array_equal(*pair) for pair in zip(jax.tree.leaves(own), jax.tree.leaves(other), strict=True))
     again = planned(tmp_path, RATES, "--run.pack=5")
     assert [pack.trials for pack in again.plan.packs] == [pack.trials for pack in found.plan.packs]
     # What is left of one whose trial was deleted goes on alone: that trial begins anew.

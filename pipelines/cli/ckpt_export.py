@@ -1,0 +1,48 @@
+"""`kdr ckpt export`: one checkpoint as a folder that needs nothing of the run it comes from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from kauldron_core import ckpts, konfig, rundir
+from kauldron_core.errors import ConfigError
+from pipelines.cli import ckpt_facts as facts
+from pipelines.cli.run import DONE
+from pipelines.report.tables import size
+
+
+@click.command("export", context_settings={"max_content_width": 110})
+@click.argument("place", metavar="RUN_OR_TRIAL")
+@click.argument("step", default="latest")
+@click.option("--trial", metavar="NAME", help="Which trial of a run: its name, its number, or a part of it.")
+@click.option("--to", "target", metavar="FOLDER", required=True, help="The new folder.")
+@click.option("--trust", multiple=True, metavar="PACKAGE", help="Let the config call this package; may be repeated.")
+def export(place: str, step: str, trial: str | None, target: str, trust: Sequence[str]) -> int:
+    """Write one checkpoint and its config into a folder of their own: STEP is a number, latest or best.
+
+    The folder is a trial that `kdr eval` and `kd.load_run` take. The arrays are copied, also those of a trial that was
+    trained in a pack, whose own checkpoints only point to them.
+    """
+    konfig.trust(*trust)
+    folder = facts.find_one(place, trial)
+    number = facts.parse_step(step, folder)
+    path = Path(target).expanduser()
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise ConfigError(f"--to={target}: is there already. Name a new folder.")
+    if not folder.exists():
+        raise ConfigError(f"{folder.path}: holds no config.json, which says what the arrays are.")
+    from kauldron_core.train import load_trial  # JAX, which a mistake needs not wait for
+
+    trainer = load_trial(folder)
+    found = ckpts.load(folder.checkpoints, trainer.state_specs, step=number)
+    made = rundir.TrialDir(path).create(folder.config_path.read_text(encoding="utf-8"))
+    keeper = replace(trainer.checkpointer or ckpts.Checkpointer(), workdir=os.path.abspath(made))
+    keeper.save(found.state, found.data_state, step=number)
+    keeper.close()
+    click.echo(f"exported {folder.name} step {number} to {path}, {size(facts.num_bytes(made.checkpoints))}")
+    return DONE
