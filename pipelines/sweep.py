@@ -19,9 +19,11 @@ from pipelines.dry_run import print_plan
 from pipelines.mistakes import refuse_if_mistaken
 from pipelines.operations import find_run
 from pipelines.packing import with_packs
-from pipelines.report import LiveReport, count, make_console, print_results
+from pipelines.report import LiveReport, Ranking, count, make_console, print_results, sources_of
+from pipelines.settled import results_if_settled
 from pipelines.tracking import RecorderProcess
 from pipelines.watching import watchers
+from ray_cluster.results import Results
 from ray_cluster.spec import Sweep
 
 HELP = """Train and evaluate every trial of a sweep on Ray.
@@ -103,6 +105,10 @@ def command(
         ray_cluster.check(prepared.plan, address=address)
         print_plan(make_console(), prepared, address=address)
         return DONE
+    if resume is not None and not retry_failed:
+        settled = results_if_settled(find_run(resume), spec)
+        if settled is not None:
+            return _show_settled(settled, spec, resume=resume, no_tracking=no_tracking, strict=strict)
     with watchers(spec, no_tracking=no_tracking) as (report, recorder):
         return start(prepare(), report=report, recorder=recorder, address=address, strict=strict)
 
@@ -157,16 +163,50 @@ def start(
         report.say(f"Not everything is done. To go on: {prepared.resume_command}")
         raise
     refuse_if_mistaken(results, was_there=was_there)
-    print_results(
-        report.console,
+    return _conclude(
         results,
-        view_command=recorder.store.view_command if recorder is not None else None,
+        report=report,
+        recorder=recorder,
         evaluators=prepared.evaluators,
         ranking=prepared.ranking,
+        resume_command=prepared.resume_command,
+        strict=strict,
     )
+
+
+def _show_settled(results: Results, spec: Sweep, *, resume: str, no_tracking: bool, strict: bool) -> int:
+    """Shows a run in which nothing is missing, and records what was not recorded."""
+    with watchers(spec, no_tracking=no_tracking) as (report, recorder):
+        if recorder is not None:
+            recorder.start(rundir.RunDir(results.run_dir))
+            recorder.close(results)
+        return _conclude(
+            results,
+            report=report,
+            recorder=recorder,
+            evaluators=tuple(sources_of(results.metric_names)),
+            ranking=Ranking(spec.metric, spec.mode) if spec.metric else None,
+            resume_command=f"kdr sweep --resume={resume}",
+            strict=strict,
+        )
+
+
+def _conclude(
+    results: Results,
+    *,
+    report: LiveReport,
+    recorder: RecorderProcess | None,
+    evaluators: tuple[str, ...],
+    ranking: Ranking | None,
+    resume_command: str,
+    strict: bool,
+) -> int:
+    """Prints what came of a sweep, and returns the exit status."""
+    view_command = recorder.store.view_command if recorder is not None else None
+    print_results(report.console, results, view_command=view_command, evaluators=evaluators, ranking=ranking)
     if not results.ok:
         has_failed = any(row.status == "failed" for row in results.rows)
-        report.say(f"Not everything is done. To go on: {prepared.resume_command}{' --retry-failed' * has_failed}")
+        report.say(f"Not everything is done. To go on: {resume_command}{' --retry-failed' * has_failed}")
     has_diverged = strict and any(row.status == "diverged" for row in results.rows)
     return DONE if results.ok and not has_diverged else FAILED
 

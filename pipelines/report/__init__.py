@@ -2,7 +2,7 @@
 
 from pipelines.report.final import print_results
 from pipelines.report.live import LiveReport
-from pipelines.report.ranking import Ranking, choose_ranking
+from pipelines.report.ranking import Ranking, choose_ranking, sources_of
 from pipelines.report.tables import count, make_console, make_table, number, trial_columns, trial_row
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "make_table",
     "number",
     "print_results",
+    "sources_of",
     "trial_columns",
     "trial_row",
 ]

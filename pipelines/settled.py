@@ -1,0 +1,35 @@
+"""A run in which nothing is missing: what came of it, without building a config and without Ray and JAX."""
+
+from __future__ import annotations
+
+import evaluators
+from kauldron_core import rundir
+from pipelines import sources
+from pipelines.operations.finding import is_driven
+from ray_cluster import collect
+from ray_cluster.results import Results
+from ray_cluster.spec import Plan, PlannedTrial, Sweep
+
+
+def results_if_settled(run: rundir.RunDir, spec: Sweep) -> Results | None:
+    """Returns how the trials of a run ended; None if one has not, or anything is to be evaluated, or may be.
+
+    Args:
+      run: The run directory.
+      spec: Its run spec.
+    """
+    trials = sources.made_trials(run) if spec.search is not None else sources.read_trials(run)
+    is_complete = spec.search is None or len(trials) >= spec.num_samples
+    if not trials or not is_complete or is_driven(run) or not all(_is_settled(run.trial(one.name)) for one in trials):
+        return None
+    planned = tuple(
+        PlannedTrial(
+            name=one.name, index=one.index, fingerprint=one.fingerprint, config_json="", overrides=one.overrides
+        )
+        for one in trials
+    )
+    return collect.collect(Plan(sweep=spec, run_dir=str(run.path), trials=planned), run)
+
+
+def _is_settled(trial: rundir.TrialDir) -> bool:
+    return trial.exists() and trial.status() in rundir.TERMINAL and not evaluators.due(trial, finished=True)
