@@ -15,10 +15,13 @@ from kauldron_core import ckpts
 from kauldron_core.ckpts import reader
 from kauldron_core.errors import ConfigError
 from kauldron_core.forward import TrainState
+from kauldron_core.packs.points import part_of
 from kauldron_core.train.trainer import Trainer
 
 _logger = logging.getLogger(__name__)
 
+SpecOf = Callable[[int], TrainState]
+"""Returns the shapes of stacked states with that many rows."""
 GHOST = -1
 """Index of a row that belongs to no trial."""
 
@@ -29,19 +32,36 @@ class Standing:
 
     Attributes:
       rows: Index of the trial in each row of the states.
+      going_on: Indices of the trials that have a row from here on, in the order of these rows.
       iterators: State of the data iterator that all share, or of each row's.
       ended: Who has ended, as `Members.ended` says it.
       pointed: Indices of the trials that get a pointer.
       evaluated: Names of the evaluators that have run at this step.
-      rule: What the rule wants to know again.
+      scores: What a rule last knew of each trial, by index.
+      points: What `Points.to_json` returned.
     """
 
     rows: tuple[int, ...]
+    going_on: tuple[int, ...]
     iterators: list[Any]
     ended: dict[str, Any]
     pointed: tuple[int, ...]
     evaluated: tuple[str, ...] = ()
-    rule: Any = None
+    scores: dict[str, float] = dataclasses.field(default_factory=dict)
+    points: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def part(self, indices: Sequence[int]) -> Standing:
+        """Returns how some of the trials stand, as a pack of their own."""
+        new = {old: new for new, old in enumerate(indices)}
+        return dataclasses.replace(
+            self,
+            rows=tuple(new.get(index, GHOST) for index in self.rows),
+            going_on=tuple(new[index] for index in self.going_on if index in new),
+            ended={},
+            pointed=(),
+            scores=part_of(self.scores, indices),
+            points={name: part_of(part, indices) for name, part in self.points.items()},
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Returns it as JSON can carry it."""
@@ -51,8 +71,12 @@ class Standing:
     def from_json(cls, record: dict[str, Any]) -> Standing:
         """Returns what `to_json` wrote."""
         fields: dict[str, Any] = {field.name: record[field.name] for field in dataclasses.fields(cls)}
-        tuples: dict[str, Any] = {name: tuple(fields[name]) for name in ("rows", "pointed", "evaluated")}
+        tuples: dict[str, Any] = {name: tuple(fields[name]) for name in ("rows", "going_on", "pointed", "evaluated")}
         return cls(**fields | tuples)
+
+
+Snapshot = tuple[int, TrainState, Standing]
+"""A step, the states on the host, and how the pack stood."""
 
 
 class StackedCheckpoints:
@@ -74,13 +98,13 @@ class StackedCheckpoints:
         self._pending: dict[int, tuple[TrainState, Standing]] = {}
         self._last_step = 0
 
-    def load(self, spec_of: Callable[[int], TrainState]) -> tuple[int, TrainState, Standing] | None:
+    def load(self, spec_of: SpecOf) -> Snapshot | None:
         """Returns the newest checkpoint, on the host: its step, the states and how the pack stood. None: there is none.
 
         Pointers to it that a kill has prevented are made up.
 
         Args:
-          spec_of: Returns the shapes of the states with that many rows.
+          spec_of: Shapes of the states.
         """
         found = self.read(spec_of)
         if found is not None:
@@ -90,13 +114,28 @@ class StackedCheckpoints:
                 pass
         return found
 
-    def read(self, spec_of: Callable[[int], TrainState]) -> tuple[int, TrainState, Standing] | None:
+    @property
+    def latest_step(self) -> int | None:
+        """The newest checkpoint, None if there is none."""
+        return self._keeper.latest_step
+
+    def ended_at(self, step: int) -> dict[str, Any]:
+        """Returns who had ended at a checkpoint, as `Members.ended` says it."""
+        return self._standing(step).ended
+
+    def read_at(self, step: int, spec_of: SpecOf) -> Snapshot:
+        """Returns what was saved at a step."""
+        standing = self._standing(step)
+        found = self._keeper.load(_on_host(spec_of(len(standing.rows))), step=step)
+        return step, jax.tree.map(np.asarray, found.state), standing
+
+    def read(self, spec_of: SpecOf) -> Snapshot | None:
         """Returns what `load` returns, and makes no pointers."""
         damaged: list[int] = []
         steps = self._keeper.all_steps
         for step in reversed(steps):
             try:
-                found = self._read(step, spec_of)
+                found = self.read_at(step, spec_of)
             except ckpts.DamagedCheckpoint as error:
                 if step == steps[0]:
                     raise
@@ -138,15 +177,13 @@ class StackedCheckpoints:
         """Waits, and frees the background threads."""
         self._keeper.close()
 
-    def _read(self, step: int, spec_of: Callable[[int], TrainState]) -> tuple[int, TrainState, Standing]:
+    def _standing(self, step: int) -> Standing:
         record = reader.read_data_state(ckpts.step_path(self._keeper.directory, step))
         if record["identity"] != self._identity:
             raise ConfigError(
                 f"{self._keeper.directory}: holds the checkpoints of another pack. Choose another folder."
             )
-        standing = Standing.from_json(record)
-        found = self._keeper.load(_on_host(spec_of(len(standing.rows))), step=step)
-        return step, jax.tree.map(np.asarray, found.state), standing
+        return Standing.from_json(record)
 
     def _pointed(self, steps: Sequence[int]) -> Iterator[tuple[int, tuple[int, ...]]]:
         for step in steps:

@@ -14,8 +14,8 @@ import jax
 from kauldron_core import konfig, paths
 from kauldron_core.evals import EvalResult, Evaluator, NotStackable, StackedEvaluation, usable_in_evaluation
 from kauldron_core.forward import Blueprint, RngStreams, TrainState, as_arguments
-from kauldron_core.packs.planner import stacked_arguments
 from kauldron_core.packs.tables import Tabulated
+from kauldron_core.packs.tracing import stacked_arguments
 from kauldron_core.train.inherit import inherit
 
 _FIELDS = ("model", "precision", "rng_streams", "seed", "train_losses", "train_metrics")
@@ -42,8 +42,13 @@ class Heritage:
     @classmethod
     def of(cls, cfg: Any, names: Sequence[str], tables: Sequence[str] = ()) -> Heritage:
         """Returns the heritage for those of some arguments of a step that evaluators may take over."""
-        names = tuple(name for name in names if paths.parse(name)[0] in _FIELDS)
+        names = tuple(name for name in names if cls.reads(name))
         return cls(_blueprint(cfg, names), names, tuple(name for name in tables if name in names))
+
+    @staticmethod
+    def reads(path: str) -> bool:
+        """Returns whether evaluators may take over what is at `path` in the config of a trainer."""
+        return paths.parse(path)[0] in _FIELDS
 
     def variant(self, evaluator: Evaluator, values: Sequence[Any]) -> Evaluator:
         """Returns the evaluator of the trial that has these numbers. Traced."""
@@ -58,10 +63,6 @@ class Heritage:
             given["metrics"] = usable_in_evaluation(metrics)
         given["rng_streams"] = inherit(parts.get("rng_streams") or RngStreams(), seed=parts.get("seed", 0))
         return inherit(evaluator, **given)
-
-
-NOTHING = Heritage()
-"""They inherit the same."""
 
 
 def evaluate_stacked(
@@ -87,57 +88,38 @@ def evaluate_stacked(
     Raises:
       EvaluationStopped: If `stop` was set.
     """
-    if configs is None:
-        shared = [vars(evaluator).get("_programs") for evaluator in evaluators]
-        is_alike = len(evaluators) == 1 or (shared[0] is not None and all(one is shared[0] for one in shared))
-        return evaluate(evaluators, states, NOTHING if is_alike else None, stop=stop)
-    return evaluate(evaluators, states, *inherited(configs, evaluators[0].name), stop=stop)
-
-
-def inherited(configs: Sequence[Any], name: str) -> tuple[Heritage | None, Sequence[Any]]:
-    """Returns what evaluator `name` takes from trainers, and its numbers with a first dimension for the trainer.
-
-    The heritage is None where the trainers differ in other things that concern the evaluator.
-    """
-    names = _differing_numbers(configs, name)
-    if names is None:
-        return None, ()
-    if not names:
-        return NOTHING, ()
-    blueprints = [_blueprint(cfg, names) for cfg in configs]
-    rows = [tuple(as_arguments({name: one.numbers[name] for name in names}).values()) for one in blueprints]
-    return Heritage(blueprints[0], names), stacked_arguments(rows)
+    heritage, values = _heritage(evaluators, configs)
+    return evaluate(evaluators[0], list(enumerate(evaluators)), states, heritage, values, stop=stop)
 
 
 def evaluate(
-    evaluators: Sequence[Any],
+    lead: Any,
+    evaluators: Sequence[tuple[int, Any]],
     states: TrainState,
     heritage: Heritage | None,
     values: Sequence[Any] = (),
     *,
-    rows: Sequence[int] | None = None,
     stop: threading.Event | None = None,
 ) -> list[EvalResult]:
     """Returns the results of evaluators that are alike but for what they inherit.
 
     Args:
-      evaluators: One for each of `rows`.
+      lead: The one of the first trial, whether it is among them or not: the program is kept with it.
+      evaluators: Row of the state, and the evaluator.
       states: The states.
       heritage: What they inherit; None: they are not known to be alike.
       values: Its numbers, each with a first dimension for the state.
-      rows: Which of the states; all of them where None.
       stop: When set, the evaluation ends before its next batch.
     """
-    rows = range(len(evaluators)) if rows is None else rows
-    if heritage is not None and (mapped := _mapped(evaluators[0], heritage)) is not None:
+    if heritage is not None and (mapped := _mapped(lead, heritage)) is not None:
         try:
             results = mapped.evaluate(values, states, stop=stop)
-            return [results[row] for row in rows]
+            return [results[row] for row, _ in evaluators]
         except NotStackable as error:
-            _note(evaluators[0], error)
+            _note(lead, error)
     return [
         evaluator.evaluate(jax.tree.map(lambda leaf, row=row: leaf[row], states), stop=stop)
-        for evaluator, row in zip(evaluators, rows, strict=True)
+        for row, evaluator in evaluators
     ]
 
 
@@ -160,6 +142,20 @@ def _note(evaluator: Any, error: NotStackable) -> None:
     """Remembers that an evaluator has to look at one state after the other."""
     _logger.info("evals.%s: evaluates trials one by one: %s", getattr(evaluator, "name", "?"), error)
     vars(evaluator)[_KEPT] = None
+
+
+def _heritage(evaluators: Sequence[Any], configs: Sequence[Any] | None) -> tuple[Heritage | None, Sequence[Any]]:
+    """Returns what evaluators inherit, None if they are not known to be alike; and its numbers."""
+    if configs is None:
+        shared = [vars(evaluator).get("_programs") for evaluator in evaluators]
+        is_alike = len(evaluators) == 1 or (shared[0] is not None and all(one is shared[0] for one in shared))
+        return (Heritage() if is_alike else None), ()
+    names = _differing_numbers(configs, evaluators[0].name)
+    if names is None:
+        return None, ()
+    blueprints = [_blueprint(cfg, names) for cfg in configs]
+    rows = [tuple(as_arguments({name: one.numbers[name] for name in names}).values()) for one in blueprints]
+    return Heritage(blueprints[0], names), stacked_arguments(rows)
 
 
 def _blueprint(cfg: Any, names: Sequence[str]) -> Blueprint:

@@ -14,6 +14,23 @@ from kauldron_core.train.trainer import Trainer
 from kauldron_core.train.writer import EventLog
 
 RUNNING = "running"
+INHERITED = "inherited"
+"""Kind of the record of an `Inherited`."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Inherited:
+    """A trial goes on with what another one has learned, and with other numbers.
+
+    Attributes:
+      step: Step of the state that it has taken over.
+      donor: Name of the other trial, that of its folder; where there is none, its place in the list of configs.
+      changes: Value before and after of each number that may change, by path.
+    """
+
+    step: int
+    donor: str
+    changes: dict[str, list[float]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +43,7 @@ class MemberEvent:
     """
 
     member: int
-    event: Event
+    event: Event | Inherited
 
 
 class Members:
@@ -59,10 +76,18 @@ class Members:
         """Returns those running ones whose place in the list of configs is in a container."""
         return [index for index in self.running if self._places[index] in places]
 
-    def tell(self, index: int, event: Event) -> MemberEvent:
+    def name_of(self, index: int) -> str:
+        """Returns what one of them is called."""
+        workdir = self.trainers[index].workdir
+        return str(self._places[index]) if workdir is None else pathlib.Path(workdir).name
+
+    def tell(self, index: int, event: Event | Inherited) -> MemberEvent:
         """Records an event of one of them."""
         log, keeper = self._log(index), self.trainers[index].checkpointer
-        if log is not None:
+        if isinstance(event, Inherited):
+            if log is not None:
+                log.append(INHERITED, event.step, donor=event.donor, changes=event.changes)
+        elif log is not None:
             writer_lib.append(log, event)
         if keeper is not None and isinstance(event, Logged | Evaluated):
             keeper.observe(event.step, event.name if isinstance(event, Evaluated) else event.split, event.values)
@@ -90,11 +115,26 @@ class Members:
             if log is not None and (step is not None or log.attempt > 1):
                 # -1: what an earlier attempt did before its first checkpoint happens again, step 0 included.
                 log.append(rundir.RESUMED_FROM, -1 if step is None else step)
+        yield from self.tell_ended(ended)
+
+    def tell_ended(self, ended: dict[str, Any]) -> Iterator[MemberEvent]:
+        """Tells of those that have ended how they did; of others it is not known how they stand.
+
+        Args:
+          ended: What `ended` returned then.
+        """
+        self._ends = {int(index): Done(**done) for index, done in ended.items()}
         for index, done in self._ends.items():
-            if self._has_said_so(index):
+            if self.has_told(index, "done", step=done.step):
                 yield MemberEvent(self._places[index], done)
             else:  # A kill came between the checkpoint and this.
                 yield self.tell(index, done)
+
+    def has_told(self, index: int, kind: str, *, step: int | None = None) -> bool:
+        """Returns whether such a record of one of them is there; without a folder there is none to be missed."""
+        workdir = self.trainers[index].workdir
+        records = [] if workdir is None else rundir.read_events(pathlib.Path(workdir) / "events")
+        return workdir is None or any(one["kind"] == kind and step in (None, one["step"]) for one in records)
 
     def close(self) -> None:
         """Ends what is written."""
@@ -107,9 +147,3 @@ class Members:
         if index not in self._logs:
             self._logs[index] = self.trainers[index].writer.open()
         return self._logs[index]
-
-    def _has_said_so(self, index: int) -> bool:
-        workdir = self.trainers[index].workdir
-        if workdir is None:
-            return True
-        return any(event["kind"] == "done" for event in rundir.read_events(pathlib.Path(workdir) / "events"))

@@ -8,8 +8,11 @@ from typing import Any
 import jax
 
 from kauldron_core.forward import TrainState
+from kauldron_core.packs.placement import Placement
 from kauldron_core.train import program as program_lib
 from kauldron_core.train.program import Outputs, Program, StepReport
+
+_ONE_DEVICE = Placement(1)
 
 
 class PackedPrograms:
@@ -19,17 +22,24 @@ class PackedPrograms:
       build: Makes the program of one trial from the values of its arguments.
       arguments: Names of the arguments.
       has_own_batches: Whether each trial has a batch of its own; otherwise all see the same.
+      placement: On which devices they are.
     """
 
     def __init__(
-        self, build: Callable[[Mapping[str, Any]], Program], arguments: Sequence[str], *, has_own_batches: bool
+        self,
+        build: Callable[[Mapping[str, Any]], Program],
+        arguments: Sequence[str],
+        *,
+        has_own_batches: bool,
+        placement: Placement = _ONE_DEVICE,
     ):
         self._build = build
         self._arguments = tuple(arguments)
         self._batch_axis = 0 if has_own_batches else None
+        self._placement = placement
         self._calls: dict[tuple[Outputs, bool], Callable[..., Any]] = {}
-        self._init = jax.jit(jax.vmap(self._init_one, in_axes=(0, None)))
-        self.are_sound = jax.jit(jax.vmap(program_lib.is_sound))
+        self._init = self._compiled(jax.vmap(self._init_one, in_axes=(0, None)), (0, None))
+        self.are_sound = self._compiled(jax.vmap(program_lib.is_sound), (0,))
 
     def init(self, numbers: Sequence[Any], batch: Any) -> TrainState:
         """Returns the states before the first step."""
@@ -44,8 +54,12 @@ class PackedPrograms:
         """
         key = outputs, size > 1
         if key not in self._calls:
-            step = program_lib.several(self._update, outputs) if size > 1 else self._update(outputs)
-            self._calls[key] = jax.jit(step, donate_argnums=1)
+            if size > 1:
+                in_stack = None if self._batch_axis is None else 1
+                step, axes = program_lib.several(self._update, outputs), (0, 0, in_stack, None)
+            else:
+                step, axes = self._update(outputs), (0, 0, self._batch_axis)
+            self._calls[key] = self._compiled(step, axes, donate_argnums=1)
         return self._calls[key]
 
     def _update(self, outputs: Outputs) -> Callable[..., tuple[TrainState, StepReport | None]]:
@@ -53,6 +67,11 @@ class PackedPrograms:
             return program_lib.update(self._program(numbers), state, batch, outputs)
 
         return jax.vmap(update, in_axes=(0, 0, self._batch_axis))
+
+    def _compiled(self, function: Callable[..., Any], axes: Sequence[int | None], **options: Any) -> Any:
+        spread = self._placement.spread(function, axes)
+        # Said for what comes out too: what goes in can then be taken over.
+        return jax.jit(spread, out_shardings=self._placement.of_rows, **options)
 
     def _init_one(self, numbers: Sequence[Any], batch: Any) -> TrainState:
         return program_lib.init_state(self._program(numbers), batch)

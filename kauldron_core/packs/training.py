@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
+import gc
+import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Container, Generator, Iterator, Sequence
+from collections.abc import Callable, Container, Generator, Sequence
 from typing import Any
 
 import jax
@@ -15,21 +18,20 @@ import numpy as np
 
 from kauldron_core import konfig
 from kauldron_core.errors import ConfigError
-from kauldron_core.evals import EvaluationStopped
-from kauldron_core.forward import Health, TrainState, as_arguments
-from kauldron_core.losses import named_losses
-from kauldron_core.packs import planner
-from kauldron_core.packs.checkpoints import StackedCheckpoints, Standing
-from kauldron_core.packs.evaluation import Heritage, evaluate
+from kauldron_core.forward import TrainState
+from kauldron_core.packs import placement, planner
+from kauldron_core.packs.checkpoints import StackedCheckpoints
+from kauldron_core.packs.division import Division, Origin, half_folder, is_shortage, origin_of_part
+from kauldron_core.packs.loop import PackLoop
 from kauldron_core.packs.members import MemberEvent, Members
-from kauldron_core.packs.programs import PackedPrograms
-from kauldron_core.train import reports
-from kauldron_core.train.events import Done, Evaluated, Logged, Saved
-from kauldron_core.train.layout import stacked, zeros_like
+from kauldron_core.packs.points import Points
+from kauldron_core.packs.rules import Rule
+from kauldron_core.packs.tracing import Tracing
 from kauldron_core.train.loop import drain
-from kauldron_core.train.program import StepReport
-from kauldron_core.train.trainer import Trainer, step_source
+from kauldron_core.train.memory import explained
+from kauldron_core.train.trainer import Trainer
 
+_logger = logging.getLogger(__name__)
 _ASK_EVERY_S = 1.0
 
 StopMembers = Callable[[], Container[int]]
@@ -42,24 +44,31 @@ class Packed:
 
     Attributes:
       members: Places of the trials in the list of configs.
-      states: Their states, with a first dimension for the trial.
       statuses: How each ended.
+      rows: Places of those trials, of a pack with a rule, whose states were not let go at a rung.
+      states: Their states, with a first dimension for the trial.
     """
 
     members: tuple[int, ...]
-    states: TrainState
     statuses: tuple[str, ...]
+    rows: tuple[int, ...]
+    states: TrainState
 
     def state_of(self, member: int) -> TrainState:
         """Returns the state of one trial."""
-        return _row(self.states, self.members.index(member))
+        row = self.rows.index(member)
+        return jax.tree.map(lambda leaf: leaf[row], self.states)
 
 
 def train(
-    configs: Sequence[Any], pack: planner.Pack | None = None, *, folder: str | os.PathLike[str] | None = None
+    configs: Sequence[Any],
+    pack: planner.Pack | None = None,
+    *,
+    folder: str | os.PathLike[str] | None = None,
+    rule: Rule | None = None,
 ) -> Packed:
     """Trains a pack to its end. See `iter_train`."""
-    return drain(iter_train(configs, pack, folder=folder))
+    return drain(iter_train(configs, pack, folder=folder, rule=rule))
 
 
 def iter_train(
@@ -69,6 +78,7 @@ def iter_train(
     folder: str | os.PathLike[str] | None = None,
     stop: threading.Event | None = None,
     stop_members: StopMembers | None = None,
+    rule: Rule | None = None,
 ) -> Generator[MemberEvent, None, Packed]:
     """Trains the trials of a pack; yields their events.
 
@@ -85,6 +95,12 @@ def iter_train(
       stop_members: Asked now and then, at most once a second, who is to end: what it has learned is saved at the end of
         the running call, and it ends as stopped. The bits of the others do not depend on it.
 
+      rule: Compares the trials while they train: `Halving` or `Population`.
+
+    On several devices the trials are dealt out among them. A pack that runs out of memory is divided, and its halves
+    train one after the other from the last checkpoint; this is on record in the folder. A rule then looks at each half
+    for itself.
+
     Raises:
       ConfigError: If they can't be trained together.
     """
@@ -93,9 +109,9 @@ def iter_train(
         if len(packs) != 1:
             raise ConfigError(f"{len(configs)} trials make {len(packs)} packs, not one; train them one by one.")
         (pack,) = packs
-    with contextlib.closing(_Training(configs, pack, folder)) as training:
-        yield from training.run(stop or threading.Event(), _Asking(stop_members))
-        return training.result()
+    job = _Job(configs, stop or threading.Event(), _Asking(stop_members), rule)
+    with explained():
+        return (yield from job.train(pack, folder, lambda spec_of: None))
 
 
 class _Asking:
@@ -113,251 +129,122 @@ class _Asking:
         return self._stop_members()
 
 
-class _Training:
-    """One pack while it trains."""
+@dataclasses.dataclass(frozen=True)
+class _Job:
+    """What to do with a pack, or with a part of one."""
 
-    def __init__(self, configs: Sequence[Any], pack: planner.Pack, folder: str | os.PathLike[str] | None):
-        self._pack = pack
-        trainers: list[Trainer] = [konfig.resolve(configs[index]) for index in pack.members]
-        self._members = Members(pack.members, trainers)
-        self._lead = trainers[0]
-        self.last_step = self._lead.last_step
-        self._losses = sorted(dict(named_losses(self._lead.train_losses)))
-        source = step_source(configs[pack.members[0]], others=pack.arguments)
-        self._tables = _tables(source, pack)
-        self._numbers = self._stack_numbers(configs)
-        self._rows = list(range(len(trainers)))
-        self._data: list[Any] = _data_of(trainers)
-        self._programs = PackedPrograms(
-            lambda numbers: planner.build(source, numbers, tables=self._tables),
-            pack.arguments,
-            has_own_batches=len(self._data) > 1,
-        )
-        self._heritage = Heritage.of(configs[pack.members[0]], pack.arguments, self._tables)
-        self._held: tuple[int, StepReport] | None = None
-        self._evaluated: set[str] = set()
-        self._saves = None
-        if folder is not None and self._lead.checkpointer is not None:
-            members = [configs[index] for index in pack.members]
-            self._saves = StackedCheckpoints(folder, trainers, identity=_identity(members))
+    configs: Sequence[Any]
+    stop: threading.Event
+    asked: Callable[[], Container[int]]
+    rule: Rule | None
 
-    def run(self, stop: threading.Event, asked: Callable[[], Container[int]]) -> Iterator[MemberEvent]:
-        """Trains; yields events."""
-        step = yield from self._restore_or_init()
-        is_cut = yield from self._evaluate(step, stop)
-        while step < self.last_step and self._members.running and not is_cut:
-            if stop.is_set():
-                is_cut = True
-                break
-            step, report = self._advance(step)
-            # Fetched late: the devices work on while the host writes.
-            if report is not None or self._is_report_ready():
-                yield from self._flush()
-            if report is not None:
-                self._held = (step, report)
-            if self._is_evaluated_at(step):
-                yield from self._flush()
-                is_cut = yield from self._evaluate(step, stop)
-            leaving = self._members.placed_at(asked())
-            is_cut = is_cut or (stop.is_set() and step < self.last_step)
-            if leaving or is_cut or self._is_saved_at(step):
-                yield from self._flush()
-                yield from self._save(step, leaving)
-            yield from self._commits()
-        yield from self._flush()
-        yield from self._finish(step, is_cut)
-
-    def result(self) -> Packed:
-        return Packed(self._pack.members, self._states, self._members.statuses)
-
-    def close(self) -> None:
-        parts: list[Any] = [self._saves, self._members, *self._data]
-        for part in parts:
-            if hasattr(part, "close"):
-                part.close()
-
-    def _advance(self, step: int) -> tuple[int, StepReport | None]:
-        """Makes the call after `step`; returns the step it ends at, and its report."""
-        size = self._lead.steps_per_call
-        end = self._lead.end_of_call(step, last_step=self.last_step, is_cut_at=self._is_cut_at)
-        outputs = self._lead.outputs_at(end, last_step=self.last_step)
-        call = self._programs.call(outputs, size=size)
-        batches = [self._next_batch() for _ in range(step, end)]
-        self._evaluated.clear()
-        if size == 1:
-            self._states, report = call(self._numbers, self._states, batches[0])
-        else:
-            self._states, report = call(self._numbers, self._states, stacked(batches, size=size), len(batches))
-        return end, report
-
-    def _stack_numbers(self, configs: Sequence[Any]) -> tuple[jax.Array, ...]:
-        rows = []
-        for index in self._pack.members:
-            numbers = step_source(configs[index], others=self._pack.arguments).blueprint.numbers
-            values = as_arguments({path: numbers[path] for path in self._pack.arguments if path not in self._tables})
-            for path in self._tables:
-                table = planner.table_of(configs[index], path, num_steps=self.last_step)
-                values[path] = jax.device_put(table)
-            rows.append([values[path] for path in self._pack.arguments])
-        return planner.stacked_arguments(rows)
-
-    def _next_batch(self) -> Any:
-        if len(self._data) == 1:
-            return next(self._data[0])
-        batches = [next(data) for data in self._data]
-        return jax.tree.map(lambda *leaves: np.stack(leaves), *batches)
-
-    def _is_cut_at(self, step: int) -> bool:
-        return self._should_save(step) or self._is_evaluated_at(step)
-
-    def _restore_or_init(self) -> Generator[MemberEvent, None, int]:
-        """Makes the states, or reads those of the last checkpoint; returns their step."""
-        batch = zeros_like(self._lead.train_ds.element_spec)
-        found = None
-        if self._saves is not None:
-            spec = jax.eval_shape(self._programs.init, self._numbers, batch)
-            found = self._saves.load(lambda size: _resized(spec, size))
-        if found is None:
-            yield from self._members.begin(None, {})
-            self._states = self._programs.init(self._numbers, batch)
-            return 0
-        step, states, standing = found
-        yield from self._members.begin(step, standing.ended)
-        self._states = jax.device_put(states)
-        self._evaluated = set(standing.evaluated)
-        for data, state in zip(self._data, standing.iterators, strict=True):
-            data.set_state(state)
-        return step
-
-    def _is_saved_at(self, step: int) -> bool:
-        is_due = self._saves is not None and (step == self.last_step or self._saves.is_due(step))
-        return is_due or self._should_save(step)
-
-    def _should_save(self, step: int) -> bool:
-        """Returns whether the number of the step makes a checkpoint due."""
-        keeper = self._lead.checkpointer
-        return self._saves is not None and keeper is not None and keeper.should_save(step)
-
-    def _save(self, step: int, leaving: Sequence[int]) -> Iterator[MemberEvent]:
-        """Starts to save; those who leave end once they are saved."""
-        yield from self._end_unsound(step)
-        leaving = [index for index in leaving if index in self._members.running]
-        ends = {index: Done(step=step, status="stopped", reason="stopped on request") for index in leaving}
-        if self._saves is not None and self._members.running:
-            ended = self._members.ended() | {str(index): dataclasses.asdict(done) for index, done in ends.items()}
-            standing = Standing(
-                rows=tuple(self._rows),
-                iterators=[data.get_state() for data in self._data],
-                ended=ended,
-                pointed=tuple(self._members.running),
-                evaluated=tuple(sorted(self._evaluated)),
-            )
-            self._saves.save(self._states, standing, step=step)
-            if ends:
-                self._saves.wait()
-                yield from self._commits()
-        for index, done in ends.items():
-            yield self._members.end(index, done)
-
-    def _commits(self) -> Iterator[MemberEvent]:
-        for step, indices in self._saves.finished() if self._saves is not None else ():
-            for index in indices:
-                yield self._members.tell(index, Saved(step))
-
-    def _end_unsound(self, step: int) -> Iterator[MemberEvent]:
-        if self._lead.on_nonfinite == "ignore":
-            return
-        sound = jax.device_get(self._programs.are_sound(self._states))
-        for row, index in self._running():
-            if not sound[row]:
-                yield self._ended(index, step, "diverged", f"the state was not finite after step {step}")
-
-    def _is_evaluated_at(self, step: int) -> bool:
-        return any(evaluator.run.should_run(step, step >= self.last_step) for evaluator in self._lead.inline_evals)
-
-    def _evaluate(self, step: int, stop: threading.Event) -> Generator[MemberEvent, None, bool]:
-        """Runs the evaluators that are due and have not run at this step; returns whether it was asked to stop."""
-        for name, evaluator in self._lead.evals.items():
-            is_due = not evaluator.run.is_standalone and evaluator.run.should_run(step, step >= self.last_step)
-            running = self._running()
-            if not is_due or name in self._evaluated or not running:
-                continue
-            evaluators = [self._members.trainers[index].evals[name] for _, index in running]
-            numbers = dict(zip(self._pack.arguments, self._numbers, strict=True))
-            values = [numbers[path] for path in self._heritage.names]
-            rows = [row for row, _ in running]
+    def train(
+        self, pack: planner.Pack, folder: str | os.PathLike[str] | None, origin: Origin
+    ) -> Generator[MemberEvent, None, Packed]:
+        """Trains a pack, whole or in halves."""
+        opened = _Opened(self.configs, pack, folder, self.rule)
+        division = Division.read(folder)
+        if division is None:
             try:
-                results = evaluate(evaluators, self._states, self._heritage, values, rows=rows, stop=stop)
-            except EvaluationStopped:
-                return True
-            for (_, index), result in zip(running, results, strict=True):
-                event = Evaluated(step, name, result.values, result.num_examples, result.seconds)
-                yield self._members.tell(index, event)
-            self._evaluated.add(name)
-        return False
+                return (yield from self._train_whole(opened, origin))
+            except Exception as error:
+                if len(pack.members) == 1 or not is_shortage(error):
+                    raise
+                _logger.warning("%d trials together need too much memory, so they train in halves.", len(pack.members))
+            # Not in the block above: the error holds what takes the memory.
+            gc.collect()
+            division = opened.divide()
+        return (yield from self._train_halves(opened, origin, division))
 
-    def _is_report_ready(self) -> bool:
-        # One program computes all of it, so one array speaks for all.
-        return self._held is not None and self._held[1].health.is_ready()  # pyright: ignore[reportAttributeAccessIssue]
+    def _train_whole(self, opened: _Opened, origin: Origin) -> Generator[MemberEvent, None, Packed]:
+        members, saves = Members(opened.pack.members, opened.trainers), opened.saves()
+        loop = PackLoop(members, opened.points, saves=saves, rule=self.rule, origin=origin)
+        with contextlib.closing(loop):
+            yield from loop.run(self.stop, self.asked)
+            rows, states = loop.result()
+            places = opened.pack.members
+            return Packed(places, members.statuses, tuple(places[index] for index in rows), states)
 
-    def _flush(self) -> Iterator[MemberEvent]:
-        """Yields what the last report says of each trial; waits for it."""
-        if self._held is None:
+    def _train_halves(
+        self, opened: _Opened, origin: Origin, division: Division
+    ) -> Generator[MemberEvent, None, Packed]:
+        saves, step, pack = opened.saves(), division.step, opened.pack
+        statuses: dict[int, str] = {}
+        if saves is not None and step is not None:
+            with contextlib.closing(Members(pack.members, opened.trainers)) as members:
+                yield from members.tell_ended(saves.ended_at(step))
+                statuses = dict(zip(pack.members, members.statuses, strict=True))
+            origin = functools.partial(saves.read_at, step)
+        found = []
+        for number, indices in enumerate(division.halves):
+            half = dataclasses.replace(pack, members=tuple(pack.members[index] for index in indices))
+            folder = half_folder(opened.folder, number)
+            found.append((yield from self.train(half, folder, origin_of_part(origin, indices))))
+            # What the other half needs room for is kept on the host.
+            found[-1] = dataclasses.replace(found[-1], states=jax.device_get(found[-1].states))
+            statuses |= dict(zip(half.members, found[-1].statuses, strict=True))
+        states = jax.tree.map(lambda *leaves: np.concatenate(leaves), *(one.states for one in found))
+        rows = tuple(place for one in found for place in one.rows)
+        return Packed(pack.members, tuple(statuses[place] for place in pack.members), rows, states)
+
+
+class _Opened:
+    """The trials of a pack, resolved."""
+
+    def __init__(
+        self, configs: Sequence[Any], pack: planner.Pack, folder: str | os.PathLike[str] | None, rule: Rule | None
+    ):
+        self.pack = pack
+        self.folder = folder
+        self._configs = [configs[index] for index in pack.members]
+        self.trainers: list[Trainer] = [konfig.resolve(cfg) for cfg in self._configs]
+        lead = self.trainers[0]
+        if jax.device_count() > 1 and (reason := placement.why_alone(lead)):
+            raise ConfigError(f"{reason}, so it can't share devices with other trials; train it alone.")
+        last_step = lead.last_step
+        if rule is not None:
+            rule.check(lead, last_step=last_step)
+        self.points = Points(self._configs, pack.arguments, num_steps=last_step, rule=rule)
+        self._check_new_arguments()
+
+    def saves(self) -> StackedCheckpoints | None:
+        """Returns its checkpoints, None where none are to be made."""
+        if self.folder is None or self.trainers[0].checkpointer is None:
+            return None
+        return StackedCheckpoints(self.folder, self.trainers, identity=_identity(self._configs, self.points.varying))
+
+    def divide(self) -> Division:
+        """Returns its division, which is on record from now on."""
+        saves = self.saves()
+        step = None if saves is None else saves.latest_step
+        ended = {} if saves is None or step is None else saves.ended_at(step)
+        running = [index for index in range(len(self.trainers)) if str(index) not in ended]
+        division = Division.of(running, step=step)
+        if self.folder is not None:
+            division.write(self.folder)
+        return division
+
+    def _check_new_arguments(self) -> None:
+        """Raises unless the step can be traced with what a rule is to change besides that in which trials differ."""
+        new = [path for path in self.points.arguments if path not in self.pack.arguments]
+        if not new:
             return
-        (step, report), self._held = self._held, None
-        report = jax.device_get(report)
-        for row, index in self._running():
-            own = _row(report, row)
-            health = Health.of(own.health)
-            values = reports.values_of(own.aux.to_host(), own, health, on_nonfinite=self._lead.on_nonfinite)
-            yield self._members.tell(index, Logged(step=step, split="train", values=values))
-            if self._lead.on_nonfinite == "stop" and health.first_bad_step > 0:
-                yield self._ended(index, step, "diverged", reports.describe(health, self._losses))
-
-    def _finish(self, step: int, is_cut: bool) -> Iterator[MemberEvent]:
-        yield from self._end_unsound(step)
-        if self._saves is not None:
-            self._saves.wait()
-        yield from self._commits()
-        for index in self._members.running:
-            if is_cut:
-                yield self._ended(index, step, "preempted", "stopped on request")
-            else:
-                yield self._ended(index, step, "done", "")
-
-    def _ended(self, index: int, step: int, status: Any, reason: str) -> MemberEvent:
-        return self._members.end(index, Done(step=step, status=status, reason=reason))
-
-    def _running(self) -> list[tuple[int, int]]:
-        """Returns the row and the index of each trial that still trains."""
-        running = set(self._members.running)
-        return [(row, index) for row, index in enumerate(self._rows) if index in running]
+        tracing = Tracing(self._configs[0], self.trainers[0], self.points.arguments)
+        for path in new:
+            if (error := tracing.error(path)) is not None:
+                raise ConfigError(f"rule.paths: {path} can't be changed while a pack trains: {error}")
 
 
-def _identity(configs: Sequence[Any]) -> str:
-    """Returns what is equal for the same trials, wherever they lie and however far they are to go."""
+def _identity(configs: Sequence[Any], varying: Sequence[str]) -> str:
+    """Returns what is equal for the same trials, wherever they lie and however far they are to go.
+
+    Args:
+      configs: Their configs.
+      varying: Paths of what a rule changes in them.
+    """
     ignored = ("workdir", "num_train_steps", "stop_after_steps")
-    return konfig.fingerprint([{key: cfg[key] for key in cfg if key not in ignored} for cfg in configs])
-
-
-def _tables(source: Any, pack: planner.Pack) -> tuple[str, ...]:
-    """Returns those arguments that are schedules, not numbers."""
-    return tuple(path for path in pack.arguments if path not in source.blueprint.numbers)
-
-
-def _data_of(trainers: Sequence[Trainer]) -> list[Any]:
-    """Returns one iterator where all trials read the same in the same order, else one for each."""
-    seeds = {trainer.train_ds.seed for trainer in trainers}
-    first = trainers[0].train_ds
-    if len(seeds) == 1 or not first.shuffle:
-        return [iter(first)]
-    # The same data in another order: read once.
-    return [iter(dataclasses.replace(first, seed=trainer.train_ds.seed)) for trainer in trainers]
-
-
-def _row(tree: Any, row: int) -> Any:
-    return jax.tree.map(lambda leaf: leaf[row], tree)
-
-
-def _resized(spec: Any, size: int) -> Any:
-    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((size, *leaf.shape[1:]), leaf.dtype), spec)
+    parts = [{key: cfg[key] for key in cfg if key not in ignored} for cfg in configs]
+    if not varying:
+        return konfig.fingerprint(parts)
+    whole = [konfig.ConfigDict(part).copy_and_resolve_references() for part in parts]
+    return konfig.fingerprint([konfig.fingerprint(part, without=varying) for part in whole])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Literal
 
-Status = Literal["done", "stopped", "preempted", "diverged"]
+Status = Literal["done", "stopped", "pruned", "preempted", "diverged"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,8 +73,8 @@ class Done:
     Attributes:
       step: Step of the state it ended with.
       status: `done`: all steps were made. `stopped`: it was to end here (`until`), and did all that it does at its
-        end. `preempted`: it was asked to stop, and saved. `diverged`: a loss or the state was not finite, and nothing
-        was saved since.
+        end. `pruned`: a rule that compares the trials of a pack has ended it. `preempted`: it was asked to stop, and
+        saved. `diverged`: a loss or the state was not finite, and nothing was saved since.
       reason: One line for a person; empty when done.
     """
 
