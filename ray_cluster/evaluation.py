@@ -6,10 +6,11 @@ import functools
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 from evaluators.backlog import Backlog, RunWatch
+from evaluators.watcher import pack_of
 from kauldron_core import rundir
 from ray_cluster.board import StatusBoard
 from ray_cluster.evaluator_actors import EvaluatorActors, record_given_up
@@ -36,7 +37,10 @@ class Evaluation:
         self._run = run
         self._board = board
         self._actors = EvaluatorActors()
-        self._queue: dict[Work, None] = {}
+        # What waits, with the checkpoint of its pack: those that have the same one are evaluated together.
+        self._queue: dict[Work, str | None] = {}
+        self._growing: set[tuple[str | None, str]] = set()
+        self._apart: set[Work] = set()
         self._settled: set[str] = set()
         self._backlogs: dict[str, Backlog] = {}
         self._watch: RunWatch | None = None
@@ -96,8 +100,10 @@ class Evaluation:
             if self._watch is not None:
                 self._watch.check()
             for outcome in self._actors.collect():
-                if outcome.is_given_up:
-                    trial, name, step = outcome.work
+                if outcome.error is not None and len(outcome.work) > 1:
+                    self._apart.update(outcome.work)
+                elif outcome.is_given_up:
+                    ((trial, name, step),) = outcome.work
                     record_given_up(self._run.trial(trial), name, step, outcome.error or "")
             is_last_look = self._is_training_over.is_set()
             if is_last_look or time.monotonic() - scanned_at >= _SCAN_S:
@@ -109,9 +115,10 @@ class Evaluation:
 
     def _scan(self) -> None:
         """Queues what has become due since the last look."""
-        busy = self._actors.running()
+        busy = {work for together in self._actors.running() for work in together}
         served = {name for actor in self._actors for name in actor.pool.evaluators}
-        self._queue = {work: None for work in self._queue if work.evaluator in served}
+        self._queue = {work: pack for work, pack in self._queue.items() if work.evaluator in served}
+        self._growing = set()
         for name in self._board.names("running", "preempted", *rundir.TERMINAL):
             if name in self._settled:
                 continue
@@ -120,19 +127,41 @@ class Evaluation:
                 self._backlogs[name] = Backlog(self._run.trial(name), run_watch=self._watch)
             due = self._backlogs[name].look(finished=is_finished)
             work = [Work(name, evaluator, step) for evaluator, step in due if evaluator in served]
-            fresh = [item for item in work if item not in busy and not self._actors.is_worn_out(item)]
-            self._queue.update(dict.fromkeys(fresh))
+            for item in work:
+                if item not in self._queue and item not in busy and not self._actors.is_worn_out((item,)):
+                    self._add(item)
             if is_finished and not work:
                 self._settled.add(name)
                 self._backlogs.pop(name).close()
 
+    def _add(self, work: Work) -> None:
+        """Queues a piece of work."""
+        pack = None if work in self._apart else pack_of(self._run.trial(work.trial).checkpoints, work.step)
+        self._queue[work] = pack
+        if pack is not None:
+            # More of its trials may be about to follow.
+            self._growing.add((pack, work.evaluator))
+
     def _hand_out(self) -> None:
         for actor in self._actors:
-            if actor.is_free():
-                work = next((work for work in self._queue if work.evaluator in actor.pool.evaluators), None)
-                if work is not None:
+            if actor.is_free() and (together := self._next(actor.pool.evaluators)):
+                for work in together:
                     del self._queue[work]
-                    self._actors.begin(actor, work, functools.partial(self._call, work))
+                self._actors.begin(actor, together, functools.partial(self._call, together))
 
-    def _call(self, work: Work, worker: Any) -> Any:
-        return worker.evaluate.remote(str(self._run.trial(work.trial).path), work.evaluator, work.step)
+    def _next(self, names: Collection[str]) -> tuple[Work, ...]:
+        """Returns the oldest work for evaluators of some names, and all that can be done together with it."""
+        for work, pack in self._queue.items():
+            if work.evaluator not in names or (pack, work.evaluator) in self._growing:
+                continue
+            if pack is None:
+                return (work,)
+            return tuple(one for one, its in self._queue.items() if its == pack and one.evaluator == work.evaluator)
+        return ()
+
+    def _call(self, together: tuple[Work, ...], worker: Any) -> Any:
+        _, name, step = together[0]
+        paths = [str(self._run.trial(work.trial).path) for work in together]
+        if len(paths) == 1:
+            return worker.evaluate.remote(*paths, name, step)
+        return worker.evaluate_pack.remote(paths, name, step)

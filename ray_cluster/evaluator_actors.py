@@ -22,6 +22,7 @@ from ray_cluster.spec import EvalPool
 _MAX_TRIES = 3
 """How often a piece of work is begun, and how often a process may fail to start, before it is given up."""
 _PATIENCE_S = 10.0
+_MAX_SHOWN = 200
 _logger = logging.getLogger(__name__)
 
 
@@ -175,7 +176,7 @@ class EvaluatorActors:
 
     def _after_failure(self, actor: Actor, error: str, cause: BaseException | None) -> Outcome | None:
         work, actor.work = actor.work, None
-        _logger.warning("evaluator, at %s: %s", work or "its start", error.splitlines()[0])
+        _logger.warning("evaluator, at %s: %s", str(work or "its start")[:_MAX_SHOWN], error.splitlines()[0])
         actor.end()
         if actor.num_false_starts < _MAX_TRIES:
             actor.start()

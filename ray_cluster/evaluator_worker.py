@@ -54,6 +54,11 @@ class EvaluatorWorker:
                 self._evaluator.check(trial_dir, name, changes=options.get("changes"))
             return self._evaluator.evaluate(trial_dir, name, step, **options)
 
+    def evaluate_pack(self, trial_dirs: Sequence[str], name: str, step: int) -> int:
+        """Evaluates the checkpoints at `step` of trials of a pack together, and returns how many records there are."""
+        with trial_logs.redirected_output(self._log_dir):
+            return len(self._evaluator.evaluate_pack(trial_dirs, name, step))
+
     def collect_share(
         self,
         trial_dir: str,
