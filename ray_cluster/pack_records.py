@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from kauldron_core import rundir
+from kauldron_core import konfig, rundir
 from ray_cluster import control
 
 Record = dict[str, Any]
@@ -32,10 +32,10 @@ def records_of(folder: rundir.PackDir, stop: threading.Event) -> Iterator[Record
     run = folder.run()
     configs = [train.load_config(run.trial(name)) for name in names]
     asked = _Requests(run, names)
+    rule = konfig.resolve(konfig.ConfigDict(content["rule"])) if "rule" in content else None
     began_ms, last_step, statuses = _now_ms(), 0, set[str]()
-    for told in packs.iter_train(
-        configs, packs.Pack.from_json(content["pack"]), folder=folder.path, stop=stop, stop_members=asked.members
-    ):
+    pack = packs.Pack.from_json(content["pack"])
+    for told in packs.iter_train(configs, pack, folder=folder.path, stop=stop, stop_members=asked.members, rule=rule):
         name, event = names[told.member], told.event
         own: Record = {"step": int(event.step), "began_ms": began_ms}
         last_step = max(last_step, own["step"])
