@@ -79,8 +79,9 @@ class Plan:
         alone = [pack.members[0] for pack in self.packs if len(pack.members) == 1]
         if alone:
             yield f"alone: trials {ranges(alone)}"
+        packed = "packed" if any(len(pack.members) > 1 for pack in self.packs) else "could be packed"
         for leaf in self.leaves:
-            yield f"{leaf.path}: {'packed' if leaf.is_packed else 'not packed'}, {leaf.reason}"
+            yield f"{leaf.path}: {packed if leaf.is_packed else 'not packed'}, {leaf.reason}"
         yield from self.notes
 
 

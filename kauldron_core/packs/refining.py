@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import time as clock
 from collections.abc import Sequence
 from typing import Any
 
 from kauldron_core.packs.confirm import Confirmation
 from kauldron_core.packs.differences import DATA_SEED, Differences, data_seed_of, is_number
-from kauldron_core.packs.planner import Leaf, Pack, Plan, shared_out
+from kauldron_core.packs.planner import Leaf, Pack, Plan, first_line, ranges, shared_out
 from kauldron_core.packs.rehearsal import Member
+from kauldron_core.packs.timing import timed
+
+TIMING_LIMIT_S = 60.0
+"""No further packs are timed after so many seconds."""
 
 
 def refine(
@@ -29,7 +34,8 @@ def refine(
     differences = Differences(configs)
     if confirm:
         plan = _confirmed(configs, plan, differences)
-    del time, concurrency
+    if time:
+        plan = _timed(configs, plan, differences, concurrency)
     return plan
 
 
@@ -48,6 +54,36 @@ def _confirmed(configs: Sequence[Any], plan: Plan, differences: Differences) -> 
         packs += _split(like, bad, leaves, differences)
     packs.sort(key=lambda pack: pack.members[0])
     return dataclasses.replace(plan, packs=tuple(packs), leaves=tuple(leaves.values()))
+
+
+def _timed(configs: Sequence[Any], plan: Plan, differences: Differences, concurrency: int) -> Plan:
+    """Returns the plan with packs only where they are faster."""
+    packs: list[Pack] = []
+    notes = list(plan.notes)
+    until = clock.monotonic() + TIMING_LIMIT_S
+    for like in _alike(plan, differences):
+        largest = max(like, key=lambda pack: len(pack.members))
+        if len(largest.members) == 1:
+            packs += like
+            continue
+        if clock.monotonic() > until:
+            notes.append(f"trials {ranges(largest.members)}: not timed, since others took {TIMING_LIMIT_S:g} s")
+            packs += like
+            continue
+        is_faster, note = _verdict(configs, largest, concurrency)
+        notes.append(note)
+        packs += like if is_faster else [Pack((index,), pack.arguments) for pack in like for index in pack.members]
+    packs.sort(key=lambda pack: pack.members[0])
+    return dataclasses.replace(plan, packs=tuple(packs), notes=tuple(notes))
+
+
+def _verdict(configs: Sequence[Any], pack: Pack, concurrency: int) -> tuple[bool, str]:
+    """Returns whether a pack is faster than its trials alone, and what is to be said about it."""
+    try:
+        found = timed([configs[index] for index in pack.members], pack.arguments, concurrency=concurrency)
+    except Exception as error:  # Whatever the compiler can't do for many trials it may do for one.
+        return False, f"trials {ranges(pack.members)}: alone, since packed steps fail: {first_line(error)}"
+    return found.is_faster, f"{found}{'' if found.is_faster else ', so they train alone'}"
 
 
 def _alike(plan: Plan, differences: Differences) -> list[list[Pack]]:

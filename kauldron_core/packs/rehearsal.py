@@ -11,7 +11,7 @@ import numpy as np
 
 from kauldron_core import konfig
 from kauldron_core.packs.programs import PackedPrograms
-from kauldron_core.packs.tracing import build, stacked_arguments, tables_among, values_of
+from kauldron_core.packs.tracing import build, quickly_compiled, stacked_arguments, tables_among, values_of
 from kauldron_core.train.compiled import Compilation, Structure
 from kauldron_core.train.layout import zeros_like
 from kauldron_core.train.program import Outputs
@@ -169,26 +169,26 @@ class Packed:
         self._programs = PackedPrograms(
             lambda numbers: build(source, numbers, tables=tables), self._arguments, has_own_batches=has_own_batches
         )
-        self._init: Any = None
-        self._step: Any = None
+        self._compiled: list[tuple[Any, Any]] = []
 
     def run(self, members: Sequence[Member]) -> list[Outcome]:
         """Makes the first steps of some trials together, always of the same number of them."""
         numbers, batches, reports = self._numbers(members), self._batches(members), []
-        if self._step is None:
-            self._compile(numbers, batches[0])
-        states = self._init(numbers, self._batch)
+        if not self._compiled:
+            self._compiled.append(self._compile(numbers, batches[0]))
+        init, step = self._compiled[0]
+        states = init(numbers, self._batch)
         start = jax.device_get(states)
         for batch in batches:
-            states, report = self._step(numbers, states, batch)
+            states, report = step(numbers, states, batch)
             reports.append(report)
         whole = Outcome.of(start, states, reports)
         return [whole.row(row) for row in range(len(members))]
 
-    def _compile(self, numbers: Any, batch: Any) -> None:
+    def _compile(self, numbers: Any, batch: Any) -> tuple[Any, Any]:
         states = jax.eval_shape(self._programs.init, numbers, self._batch)
-        self._init = quickly_compiled(jax.jit(self._programs.init), numbers, self._batch)
-        self._step = quickly_compiled(self._programs.call(OUTPUTS, size=1), numbers, states, batch)
+        init = quickly_compiled(jax.jit(self._programs.init), numbers, self._batch)
+        return init, quickly_compiled(self._programs.call(OUTPUTS, size=1), numbers, states, batch)
 
     def _numbers(self, members: Sequence[Member]) -> tuple[jax.Array, ...]:
         """Returns the arguments of trials, stacked."""
@@ -201,8 +201,3 @@ class Packed:
             return members[0].batches
         columns = zip(*(member.batches for member in members), strict=True)
         return [jax.tree.map(lambda *leaves: np.stack(leaves), *column) for column in columns]
-
-
-def quickly_compiled(function: Any, *args: Any) -> Any:
-    """Returns a compiled function for such arguments, which took half the time of one that is fast."""
-    return function.lower(*args).compile(compiler_options={"xla_backend_optimization_level": 0})

@@ -13,7 +13,7 @@ import jax.extend as jex
 import numpy as np
 
 from kauldron_core.packs.programs import PackedPrograms
-from kauldron_core.packs.tracing import build, stacked_arguments, tables_among, values_of
+from kauldron_core.packs.tracing import build, quickly_compiled, stacked_arguments, tables_among, values_of
 from kauldron_core.train import program as program_lib
 from kauldron_core.train.program import Outputs
 from kauldron_core.train.trainer import Trainer, step_source
@@ -104,7 +104,7 @@ class _Step:
         numbers = stacked_arguments([self._values] * size)
         states = jax.eval_shape(programs.init, numbers, self._batch)
         call: Any = programs.call(_OUTPUTS, size=1)
-        found = call.lower(numbers, states, self._batch).compile().memory_analysis()
+        found = quickly_compiled(call, numbers, states, self._batch).memory_analysis()
         taken = found.argument_size_in_bytes + found.output_size_in_bytes + found.temp_size_in_bytes
         return taken - found.alias_size_in_bytes
 

@@ -112,6 +112,11 @@ def stacked_arguments(values: Sequence[Sequence[Any]]) -> tuple[jax.Array, ...]:
     return tuple(_concatenated([value[None] for value in column]) for column in zip(*values, strict=True))
 
 
+def quickly_compiled(function: Any, *args: Any) -> Any:
+    """Returns a compiled function for such arguments, which took half the time of one that is fast."""
+    return function.lower(*args).compile(compiler_options={"xla_backend_optimization_level": 0})
+
+
 def _at(cfg: Any, parts: Sequence[Any]) -> Any:
     for part in parts:
         cfg = cfg[part]
