@@ -319,7 +319,11 @@ def _tasks(trial: TrialDir, names: list[str], steps: list[int], request: _Reques
 def _best_step(trial: TrialDir, request: _Request) -> int:
     from kauldron_core.train import best_step  # JAX, which planning other steps does without.
 
-    return best_step(trial, metric=request.metric, mode=request.mode)
+    metric, mode, run = request.metric, request.mode, trial.run()
+    if metric is None and not (run is not None and run.sweep.get("metric")):
+        keeper = trial_lib.read_config(trial).get("checkpointer") or {}
+        metric, mode = keeper.get("best_metric"), mode or keeper.get("mode")
+    return best_step(trial, metric=metric, mode=mode, at="--metric")
 
 
 def _evaluators(trial: TrialDir, request: _Request) -> list[str]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ray_cluster import environment, placement, shipping
+from ray_cluster.eval_jobs import EvalJob, evaluate
 from ray_cluster.results import Group, Results, Statistics, TrialResult
 from ray_cluster.spec import EvalPool, Plan, PlannedPack, PlannedTrial, Sidecar, Sweep, eval_pools
 
 __all__ = [
+    "EvalJob",
     "EvalPool",
     "Group",
     "Plan",
@@ -22,6 +24,7 @@ __all__ = [
     "check",
     "estimate_concurrency",
     "eval_pools",
+    "evaluate",
     "run",
 ]
 

@@ -65,8 +65,16 @@ def _best_step(trainer: Trainer, trial: rundir.TrialDir, *, metric: str | None, 
     return best_step(trial, metric=metric, mode=mode)
 
 
-def best_step(trial: rundir.TrialDir, *, metric: str | None = None, mode: str | None = None) -> int:
+def best_step(
+    trial: rundir.TrialDir, *, metric: str | None = None, mode: str | None = None, at: str = "metric"
+) -> int:
     """Returns the step of the checkpoint whose evaluation was best; the earliest of equal ones.
+
+    Args:
+      trial: The trial.
+      metric: What is looked at; that of the sweep where unset.
+      mode: Whether more or less of it is better; that of the sweep where unset.
+      at: What the user calls the metric, for errors.
 
     Raises:
       ConfigError: If no metric is known, or no checkpoint has a finite value of it.
@@ -76,7 +84,10 @@ def best_step(trial: rundir.TrialDir, *, metric: str | None = None, mode: str | 
     mode = mode or sweep.get("mode") or "max"
     values = _evaluations(trial)
     if metric is None:
-        raise ConfigError(f"metric: unset, and the sweep names none. Available: {listing(values)}.")
+        raise ConfigError(
+            f"{at}: unset, and neither the sweep (run.metric) nor the checkpointer (best_metric) names one. "
+            f"Available: {listing(values)}."
+        )
     if metric not in values:
         raise ConfigError(unknown_name("metric", metric, values, at=os.fspath(trial)))
     steps = set(ckpts.all_steps(trial.checkpoints))

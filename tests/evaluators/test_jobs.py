@@ -235,7 +235,12 @@ def test_the_best_checkpoint_by_a_metric(trial: rundir.TrialDir):
     )
     (record,) = evaluators.evaluate_run(trial, step="best", names=["other"], metric="test/metrics/accuracy", mode="max")
     assert (record["step"], record["status"]) == (best, "done")
-    assert "metric" in one_line_error(trial, step="best")
+    message = one_line_error(trial, step="best")
+    assert message.startswith("--metric: unset, and neither the sweep (run.metric) nor the checkpointer (best_metric)")
+    cfg = konfig.load(trial.config_path)
+    cfg.checkpointer.best_metric, cfg.checkpointer.mode = "test/metrics/accuracy", "max"
+    konfig.save(cfg, trial.config_path)
+    assert evaluators.evaluate_run(trial, step="best", names=["other"]) == [record]
 
 
 def test_rows_of_examples_lie_beside_the_record(trial: rundir.TrialDir):

@@ -96,7 +96,7 @@ def test_best_reads_the_results_of_evaluators_and_never_takes_nan(trained: rundi
 
 def test_best_without_a_metric_lists_what_there_is(trained: rundir.TrialDir, tmp_path: Any) -> None:
     alone = shutil.copytree(trained.path, tmp_path / "alone")
-    with pytest.raises(ConfigError, match=r"metric: unset, and the sweep names none.*inline/losses/total"):
+    with pytest.raises(ConfigError, match=r"metric: unset, and neither the sweep.*inline/losses/total"):
         kd.load_run(alone, step="best")
     with pytest.raises(ConfigError, match=r"unknown metric 'inline/metrics/acuracy'. Did you mean 'inline/metrics/acc"):
         kd.load_run(alone, step="best", metric="inline/metrics/acuracy")
