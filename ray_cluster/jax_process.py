@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import fnmatch
+import glob
 import hashlib
 import os
 import pathlib
@@ -14,6 +17,8 @@ from typing import Any
 from kauldron_core import konfig, rundir
 from kauldron_core.errors import RunFailed
 from ray_cluster.stopping import StopRule
+
+_TPU_DEVICES = ("/dev/accel[0-9]*", "/dev/vfio/[0-9]*")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +140,23 @@ def _default_platform(jax: Any, asked: str) -> str:
     try:
         return jax.default_backend()
     except RuntimeError as error:
-        raise RunFailed(f"node {os.uname().nodename}: JAX can't start on {asked}: {error}") from error
+        # A TPU belongs to one process. Who has it is told and left alone, and so is the lock that it holds.
+        pids = holders(_TPU_DEVICES) if asked == "tpu" else []
+        held = f" Held by process {', '.join(map(str, pids))} on this node." if pids else ""
+        raise RunFailed(
+            f"node {os.uname().nodename}: JAX can't start on {asked}: {str(error).rstrip('.')}.{held}"
+        ) from error
+
+
+def holders(patterns: Sequence[str]) -> list[int]:
+    """Returns the other processes of this node that have one of these files open, as far as this user may see them."""
+    found: set[int] = set()
+    for link in glob.iglob("/proc/[0-9]*/fd/*"):
+        with contextlib.suppress(OSError):  # it has closed it meanwhile, or is somebody else's
+            target = os.readlink(link)
+            if any(fnmatch.fnmatch(target, pattern) for pattern in patterns):
+                found.add(int(link.split("/")[2]))
+    return sorted(found - {os.getpid()})
 
 
 def _use_compilation_cache(jax: Any, settings: ProcessSettings) -> None:

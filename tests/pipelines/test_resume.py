@@ -70,6 +70,17 @@ def test_a_resumed_run_takes_changes_of_its_spec_and_nothing_else(
     assert "4, each with 1 CPU" in capsys.readouterr().out
 
 
+def test_s14_what_is_left_goes_on_beside_a_trial_that_failed_before_it_began(run: rundir.RunDir) -> None:
+    first, *others = [trial.name for trial in run.trials()]
+    rundir.write_status(run.trial(first), "failed", error="ConfigError: nothing can be drawn")
+    lay_out(planning.resume(run))
+    assert [run.trial(name).status() for name in (first, *others)] == ["failed", *["queued"] * 3]
+    # Deleted, it is a point that is left, too.
+    shutil.rmtree(run.trial(first).path)
+    lay_out(planning.resume(run))
+    assert run.trial(first).status() == "queued"
+
+
 def test_failed_and_stopped_trials_run_again_only_when_asked(run: rundir.RunDir) -> None:
     names = [trial.name for trial in run.trials()]
     for name, status in zip(names, ("failed", "stopped", "diverged", "done"), strict=True):

@@ -1,11 +1,13 @@
 """The JAX process of a trial, without Ray: many trials in one process, logs of their own, errors as records."""
 
 import json
+import subprocess
 
 import pytest
 
 from kauldron_core import kd, rundir
 from kauldron_core.errors import RunFailed
+from ray_cluster import jax_process
 from ray_cluster.host_worker import ENDINGS, HostWorker
 from ray_cluster.jax_process import ProcessSettings
 from tests.ray_cluster import tiny
@@ -98,6 +100,25 @@ def test_a_config_that_may_not_be_built_is_a_mistake_and_starts_nothing(run, wor
 def test_another_platform_than_the_one_asked_for_is_refused(run):
     with pytest.raises(RunFailed, match="a gpu process was asked for and JAX runs on cpu"):
         HostWorker(ProcessSettings(run_dir=str(run.path), platform="gpu")).warm()
+
+
+def test_g06_whoever_holds_the_tpu_is_named_and_left_alone(run, tmp_path, monkeypatch):
+    device = tmp_path / "accel0"
+    device.touch()
+    monkeypatch.setattr(jax_process, "_TPU_DEVICES", (f"{tmp_path}/accel[0-9]*",))
+
+    def refuse():
+        raise RuntimeError("ABORTED: The TPU is already in use by another process")
+
+    monkeypatch.setattr("jax.default_backend", refuse)
+    with device.open() as opened, subprocess.Popen(["sleep", "60"], stdin=opened) as holder:
+        with pytest.raises(
+            RunFailed, match=rf"already in use by another process\. Held by process {holder.pid} on this"
+        ):
+            HostWorker(ProcessSettings(run_dir=str(run.path), platform="tpu")).warm()
+        assert holder.poll() is None
+        holder.kill()
+    assert device.exists()
 
 
 def test_a_node_that_does_not_see_the_run_directory_is_named(run, monkeypatch):

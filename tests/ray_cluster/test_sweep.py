@@ -1,5 +1,6 @@
 """A whole sweep on a real Ray: trains, evaluates, keeps its workers warm, and goes on where it was left."""
 
+import dataclasses
 import shutil
 import threading
 
@@ -100,21 +101,25 @@ def test_the_same_again_starts_nothing(sweep):
     assert not again.phases_s
 
 
-def test_s04_a_removed_trial_and_a_removed_result_are_made_again(sweep, run_dir):
+def test_s04_u02_in_another_place_what_is_removed_or_failed_is_made_again_and_nothing_else(sweep, run_dir):
     plan, results, _ = sweep
     shutil.copytree(plan.run_dir, run_dir)
     run = rundir.RunDir(run_dir)
     shutil.rmtree(run.trial("0001").path)
-    rundir.result_path(run.trial("0002"), "test", 20).unlink()
-    before = {name: rundir.read_status(run.trial(name)) for name in ("0000", "0002")}
-    again = ray_cluster.run(tiny.plan(run_dir, *plan.trials))
+    rundir.result_path(run.trial("0000"), "test", 20).unlink()
+    failed = run.trial("0002")
+    shutil.rmtree(failed.checkpoints / f"ckpt_{tiny.NUM_STEPS}")
+    rundir.write_status(failed, "failed", error="OSError: no disk", retry=True)
+    before = {name: rundir.read_status(run.trial(name)) for name in ("0000", "0003")}
+    again = ray_cluster.run(dataclasses.replace(tiny.plan(run_dir, *plan.trials), retry_failed=True))
     assert again.ok
+    assert evaluators.committed_steps(failed.checkpoints)[-1] == tiny.NUM_STEPS
     # Trained in another process at another time, and bit for bit the same.
     assert [row.values["test/losses/total"] for row in again.rows] == [
         row.values["test/losses/total"] for row in results.rows
     ]
     assert {name: rundir.read_status(run.trial(name)) for name in before} == before
-    assert evaluators.due(run.trial("0002"), finished=True) == []
+    assert evaluators.due(run.trial("0000"), finished=True) == []
 
 
 def test_u14_impossible_resources_are_refused_before_any_trial(run_dir):
