@@ -7,6 +7,7 @@ from typing import Any
 import jax
 
 from kauldron_core import konfig
+from kauldron_core.packs import placement
 from kauldron_core.train.trainer import Trainer
 
 _OTHER_KEYS = ("rbg", "unsafe_rbg")
@@ -29,4 +30,6 @@ def why_alone(cfg: Any, trainer: Trainer) -> str | None:
         return "checkify_error_categories asks for checks that stop the whole program"
     if trainer.profiler is not None:
         return "it is to be profiled"
-    return None
+    if trainer.train_summaries:
+        return "train_summaries are written by trials alone only"
+    return placement.why_alone(trainer) if jax.device_count() > 1 else None

@@ -12,10 +12,8 @@ from kauldron_core import konfig
 from kauldron_core.errors import ConfigError
 from kauldron_core.packs import data, fitness, sizes
 from kauldron_core.packs.differences import DATA_SEED, Differences, data_seed_of
-from kauldron_core.packs.tracing import Tracing, build, stacked_arguments, table_of
+from kauldron_core.packs.tracing import Tracing
 from kauldron_core.train.trainer import Trainer
-
-__all__ = ["Leaf", "Pack", "Plan", "build", "first_line", "plan", "shared_out", "stacked_arguments", "table_of"]
 
 
 @dataclasses.dataclass(frozen=True)
