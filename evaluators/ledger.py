@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import threading
 
 from evaluators import trial, watcher
 from kauldron_core import rundir
@@ -41,8 +43,33 @@ def _due(folder: TrialDir, name: str, strategy: trial.Strategy, steps: list[int]
 
 def _with_removed(folder: TrialDir, steps: list[int]) -> list[int]:
     """Returns the steps of all checkpoints so far. Counting those that are left would shift as they are removed."""
-    interval = trial.save_interval(folder)
-    return sorted({*steps, *range(interval, steps[-1], interval)}) if interval else steps
+    status = folder.config_path.stat()
+    return sorted({*steps, *_saved(os.path.abspath(folder.events), status.st_ino, status.st_mtime_ns).steps()})
+
+
+class _Saved:
+    """The checkpoints that a trial ever made, as its events say; each event is read once."""
+
+    def __init__(self, events: str):
+        self._events = rundir.EventFollower(events)
+        self._steps: set[int] = set()
+        self._lock = threading.Lock()
+
+    def steps(self) -> set[int]:
+        """Returns the steps of the checkpoints so far."""
+        with self._lock:
+            for event in self._events.poll():
+                if event["kind"] == rundir.RESUMED_FROM:
+                    self._steps = {step for step in self._steps if step <= event["step"]}
+                elif event["kind"] == "checkpoint":
+                    self._steps.add(event["step"])
+            return set(self._steps)
+
+
+@functools.lru_cache(maxsize=4096)
+def _saved(events: str, *identity: int) -> _Saved:
+    del identity  # In the cache's key: another trial may come to lie in the same place.
+    return _Saved(events)
 
 
 def _spaced(folder: TrialDir, name: str, steps: list[int], min_interval_s: float) -> list[int]:

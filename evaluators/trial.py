@@ -156,20 +156,6 @@ def pending_limits(trial_dir: str | os.PathLike[str]) -> Mapping[str, int | None
     return _pending_limits(os.fspath(path.absolute()), status.st_mtime_ns, status.st_size)
 
 
-def save_interval(trial_dir: str | os.PathLike[str]) -> int | None:
-    """Returns the steps between two checkpoints of a trial, None where they don't come at an interval."""
-    path = TrialDir(trial_dir).config_path
-    status = path.stat()
-    return _save_interval(os.fspath(path.absolute()), status.st_mtime_ns, status.st_size)
-
-
-@functools.lru_cache(maxsize=4096)
-def _save_interval(config_path: str, mtime_ns: int, size: int) -> int | None:
-    del mtime_ns, size  # As in `_strategies`.
-    node = konfig.load(config_path).get("checkpointer") or {}
-    return node.get("save_interval_steps")
-
-
 @functools.lru_cache(maxsize=4096)
 def _pending_limits(config_path: str, mtime_ns: int, size: int) -> Mapping[str, int | None]:
     cfg = konfig.load(config_path)

@@ -46,6 +46,12 @@ def check(trainer: Trainer) -> None:
         if name == "train":
             raise ConfigError("evals.train: the name is taken by the training metrics. Choose another.")
         rundir.check_name(name, kind="evaluator")
+        run = getattr(trainer.evals[name], "run", None)
+        if trainer.checkpointer is None and getattr(run, "is_standalone", False):
+            raise ConfigError(
+                f"evals.{name}.run: {type(run).__name__} evaluates checkpoints, and checkpointer is None, so there are "
+                "none. Set checkpointer=kd.ckpts.Checkpointer(), or run it inside training: run=kd.evals.Final()."
+            )
 
 
 def check_best_metric(trainer: Trainer) -> None:

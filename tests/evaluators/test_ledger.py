@@ -126,13 +126,28 @@ def test_checkpoints_too_close_after_an_evaluated_one_are_left_out(tmp_path: pat
 
 
 def test_every_nth_checkpoint_whatever_was_removed_since(tmp_path: pathlib.Path):
+    """Checkpoints that were made at any time: every 20 s, say, or when the process was asked to end."""
     sparse = tiny.evaluator(tiny.node("evals.EveryNCheckpoints", n=3))
-    trial = make_trial(tmp_path / "trial", [10, 20, 30, 40, 50, 60, 70], test=sparse)
-    assert evaluators.due(trial, finished=False) == [("test", 30), ("test", 60)]
-    for step in (10, 20, 30, 40):
+    steps = [10, 17, 30, 31, 50, 68, 70]
+    trial = make_trial(tmp_path / "trial", steps, test=sparse)
+    with rundir.EventWriter(trial.events) as log:
+        for step in steps[:5]:
+            log.append("checkpoint", step)
+    assert evaluators.due(trial, finished=False) == [("test", 30), ("test", 68)], "the events may come a little later"
+    for step in steps[:4]:
         shutil.rmtree(trial.checkpoints / f"ckpt_{step}")
-    assert evaluators.due(trial, finished=False) == [("test", 60)]
-    assert evaluators.due(trial, finished=True) == [("test", 60), ("test", 70)]
+    assert evaluators.due(trial, finished=False) == [("test", 68)]
+    # The process died after step 31, and what it made since was damaged: 50 and 68 are made again, and 69 between them.
+    for step in steps[4:]:
+        shutil.rmtree(trial.checkpoints / f"ckpt_{step}")
+    with rundir.EventWriter(trial.events) as log:
+        log.resumed_from(31)
+        for step in (50, 69, 70):
+            log.append("checkpoint", step)
+            (trial.checkpoints / f"ckpt_{step}").mkdir()
+            (trial.checkpoints / f"ckpt_{step}" / "_CHECKPOINT_METADATA").write_text("{}")
+    assert evaluators.due(trial, finished=False) == [("test", 69)]
+    assert evaluators.due(trial, finished=True) == [("test", 69), ("test", 70)]
 
 
 REAL = {
