@@ -9,7 +9,7 @@ from pipelines.report.state import SweepState, TrialState
 
 
 def remaining_s(state: SweepState) -> float | None:
-    """Returns the seconds that the unfinished trials need, None while nothing tells.
+    """Returns the seconds that the unfinished trials need, None while nothing tells or none is running.
 
     Every step is taken to cost what steps have cost so far, and as many trials run at a time as run now. Starting a
     trial, compiling and the last evaluations are not counted.
@@ -19,10 +19,11 @@ def remaining_s(state: SweepState) -> float | None:
     totals = [state.num_steps(trial.name) for trial in unfinished]
     if not unfinished:
         return 0.0
-    if step_s is None or any(total is None for total in totals):
+    num_running = sum(trial.status == "running" for trial in unfinished)
+    if step_s is None or not num_running or any(total is None for total in totals):
         return None
     left = sum(max(0, (total or 0) - trial.step) for total, trial in zip(totals, unfinished, strict=True))
-    return left * step_s / max(1, sum(trial.status == "running" for trial in unfinished))
+    return left * step_s / num_running
 
 
 def duration(seconds: float) -> str:
