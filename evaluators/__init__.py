@@ -1,4 +1,4 @@
-"""Jobs that turn checkpoints into metrics: watcher, ledger of what is due, checkpoint evaluator, evaluation jobs.
+"""Jobs that turn checkpoints into metrics: ledger of what is due, checkpoint evaluator, evaluation jobs.
 
 Beside them config entries of evaluation: decoders, SeqIO metrics, probes. Importing this loads no JAX; using one of
 those, or building the first experiment, does.
@@ -7,14 +7,13 @@ those, or building the first experiment, does.
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from evaluators.backlog import Backlog, RunWatch
 from evaluators.checkpoint_evaluator import CheckpointEvaluator
 from evaluators.follow import Following, follow_run
 from evaluators.jobs import EvalPlan, Source, evaluate_run, evaluate_source, plan_run
-from evaluators.ledger import due
+from evaluators.ledger import Backlog, due
 from evaluators.shards import evaluate_in_shards, evaluate_shard
 from evaluators.trial import Changes, evaluator_fingerprint, standalone_strategies
-from evaluators.watcher import committed_steps, is_committed
+from kauldron_core.rundir import RunWatch, committed_steps, is_committed
 
 if TYPE_CHECKING:
     from evaluators.decode import Beam, DecodeEvaluator, Greedy, Sample

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from evaluators import trial as trial_lib
-from evaluators import watcher
 from evaluators.packed import OpenPack, parts_for
 from evaluators.shards import Share, check_shards, evaluate_in_shards, evaluate_shard, merge_shards
 from evaluators.trial import Changes
@@ -267,7 +266,7 @@ class CheckpointEvaluator:
             "fingerprint": _fingerprint(folder, name, changes or Changes()),
             **found,
             "seconds": round(time.monotonic() - started, 6),
-            "saved_ms": int(1000 * watcher.saved_at_s(folder.checkpoints, step)),
+            "saved_ms": int(1000 * rundir.saved_at_s(folder.checkpoints, step)),
             "finished_ms": time.time_ns() // 1_000_000,
         }
         standing = rundir.read_eval_result(folder, target, step)
@@ -364,7 +363,7 @@ def _attempt(folder: TrialDir, name: str, step: int, work: Callable[[], _T]) -> 
         return work(), None
     except Exception as error:
         # One bad checkpoint, or one bad evaluator, must not end the others.
-        found = _failure(error, is_gone=not watcher.is_committed(folder.checkpoints, step))
+        found = _failure(error, is_gone=not rundir.is_committed(folder.checkpoints, step))
         _logger.warning("%s: evaluator %s at step %d %s: %s", folder.name, name, step, found["status"], found["error"])
         return None, found
 

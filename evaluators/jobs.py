@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, Protocol, TypedDict, Unpack, get_args
 
-from evaluators import ledger, watcher
+from evaluators import ledger
 from evaluators import trial as trial_lib
 from evaluators.checkpoint_evaluator import CheckpointEvaluator
 from evaluators.shards import check_number
@@ -294,7 +294,7 @@ def _plan(trials: list[TrialDir], request: _Request) -> tuple[list[Task], list[R
     missing: list[Record] = []
     for trial in trials:
         names = _evaluators(trial, request)
-        steps = watcher.committed_steps(trial.checkpoints)
+        steps = rundir.committed_steps(trial.checkpoints)
         found = _tasks(trial, names, steps, request)
         if not found and request.step != "due":
             error = "there is no checkpoint" if not steps else f"there is no checkpoint at step {request.step}"
@@ -382,7 +382,7 @@ def _free_name(trial: TrialDir, name: str) -> str:
 
 
 def _no_checkpoint(trials: list[TrialDir], step: Step) -> str:
-    steps = sorted({found for trial in trials for found in watcher.committed_steps(trial.checkpoints)})
+    steps = sorted({found for trial in trials for found in rundir.committed_steps(trial.checkpoints)})
     where = trials[0].name if len(trials) == 1 else f"{len(trials)} trials"
     if not steps:
         return f"--step: there is no checkpoint in {where} yet."

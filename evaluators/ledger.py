@@ -1,14 +1,12 @@
-"""What is due: committed checkpoints times stand-alone evaluators, less what has a record."""
+"""What is due on a trial, and who keeps it, by what the trial's config says about its evaluators."""
 
 from __future__ import annotations
 
 import functools
 import os
-import threading
 
-from evaluators import trial, watcher
+from evaluators import trial
 from kauldron_core import rundir
-from kauldron_core.rundir import TrialDir
 
 
 def due(trial_dir: str | os.PathLike[str], *, finished: bool) -> list[tuple[str, int]]:
@@ -18,70 +16,17 @@ def due(trial_dir: str | os.PathLike[str], *, finished: bool) -> list[tuple[str,
       trial_dir: The trial's folder.
       finished: Whether its training has ended; the last checkpoint is then due for every stand-alone evaluator.
     """
-    folder = TrialDir(trial_dir)
-    steps = watcher.committed_steps(folder.checkpoints)
-    if not steps:
-        return []
-    recorded = rundir.list_eval_results(folder)
-    strategies = trial.standalone_strategies(folder)
-    last = steps[-1:] if finished else []
-    wanted = {
-        (name, step)
-        for name, strategy in strategies.items()
-        for step in (*_due(folder, name, strategy, steps, finished), *last)
-    }
-    order = {name: position for position, name in enumerate(strategies)}
-    return sorted(wanted - recorded, key=lambda pair: (pair[1], order[pair[0]]))
+    return rundir.due(trial_dir, trial.wanted(trial_dir), finished=finished)
 
 
-def _due(folder: TrialDir, name: str, strategy: trial.Strategy, steps: list[int], finished: bool) -> list[int]:
-    counted = _with_removed(folder, steps) if getattr(strategy, "counts_removed", False) else steps
-    found = sorted(set(strategy.due_steps(counted, finished)) & set(steps))
-    min_interval_s = getattr(strategy, "min_interval_s", 0.0)
-    return _spaced(folder, name, found, min_interval_s) if min_interval_s else found
+class Backlog(rundir.Backlog):
+    """What is due on a trial whose config says which evaluators there are. See `rundir.Backlog`."""
 
+    def __init__(self, trial_dir: str | os.PathLike[str], *, run_watch: rundir.RunWatch | None = None):
+        """Claims nothing yet; that comes with the first look.
 
-def _with_removed(folder: TrialDir, steps: list[int]) -> list[int]:
-    """Returns the steps of all checkpoints so far. Counting those that are left would shift as they are removed."""
-    status = folder.config_path.stat()
-    return sorted({*steps, *_saved(os.path.abspath(folder.events), status.st_ino, status.st_mtime_ns).steps()})
-
-
-class _Saved:
-    """The checkpoints that a trial ever made, as its events say; each event is read once."""
-
-    def __init__(self, events: str):
-        self._events = rundir.EventFollower(events)
-        self._steps: set[int] = set()
-        self._lock = threading.Lock()
-
-    def steps(self) -> set[int]:
-        """Returns the steps of the checkpoints so far."""
-        with self._lock:
-            for event in self._events.poll():
-                if event["kind"] == rundir.RESUMED_FROM:
-                    self._steps = {step for step in self._steps if step <= event["step"]}
-                elif event["kind"] == "checkpoint":
-                    self._steps.add(event["step"])
-            return set(self._steps)
-
-
-@functools.lru_cache(maxsize=4096)
-def _saved(events: str, *identity: int) -> _Saved:
-    del identity  # In the cache's key: another trial may come to lie in the same place.
-    return _Saved(events)
-
-
-def _spaced(folder: TrialDir, name: str, steps: list[int], min_interval_s: float) -> list[int]:
-    """Returns those of `steps` that were saved long enough after the last one that is evaluated or will be."""
-    records = {step: record for (other, step), record in rundir.read_eval_results(folder).items() if other == name}
-    skipped = {step for step, record in records.items() if record.get("status") == "skipped"}
-    evaluated = records.keys() - skipped
-    times_s = {step: (records[step].get("saved_ms") or 0) / 1000 for step in evaluated}
-    times_s |= {step: watcher.saved_at_s(folder.checkpoints, step) for step in steps if step not in skipped}
-    chosen, last_s = [], float("-inf")
-    for step, time_s in sorted(times_s.items()):
-        if step in evaluated or time_s - last_s >= min_interval_s:
-            last_s = max(last_s, time_s)
-            chosen.append(step)
-    return [step for step in chosen if step in steps]
+        Args:
+          trial_dir: The trial's folder.
+          run_watch: The caller's claim on the whole run. Only what it does not hold is claimed for this trial.
+        """
+        super().__init__(trial_dir, functools.partial(trial.wanted, trial_dir), run_watch=run_watch)

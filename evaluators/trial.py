@@ -6,24 +6,11 @@ import dataclasses
 import functools
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from kauldron_core import konfig
 from kauldron_core.errors import ConfigError
-from kauldron_core.rundir import DEFAULT_MAX_PENDING, TrialDir
-
-
-class Strategy(Protocol):
-    """When an evaluator runs (`kauldron_core.evals.RunStrategy` fits)."""
-
-    @property
-    def is_standalone(self) -> bool:
-        """Whether it runs on checkpoints, outside of training."""
-        ...
-
-    def due_steps(self, checkpoint_steps: Iterable[int], is_final: bool) -> list[int]:
-        """Returns the checkpoints to evaluate, oldest first."""
-        ...
+from kauldron_core.rundir import DEFAULT_MAX_PENDING, Strategy, TrialDir, Wanted
 
 
 class _Known:
@@ -146,24 +133,30 @@ def standalone_strategies(trial_dir: str | os.PathLike[str]) -> Mapping[str, Str
     return _strategies(os.fspath(path.absolute()), status.st_mtime_ns, status.st_size)
 
 
-def pending_limits(trial_dir: str | os.PathLike[str]) -> Mapping[str, int | None]:
-    """Returns how many checkpoints may wait for each stand-alone evaluator of a trial, by name; None is any number.
+def wanted(trial_dir: str | os.PathLike[str]) -> Mapping[str, Wanted]:
+    """Returns what each stand-alone evaluator of a trial wants of its checkpoints, by name.
 
-    That is its `max_pending`; where it is unset, a limit stands only if the trial removes old checkpoints.
+    Where `max_pending` is unset, a limit stands only if the trial removes old checkpoints.
     """
     path = TrialDir(trial_dir).config_path
     status = path.stat()
-    return _pending_limits(os.fspath(path.absolute()), status.st_mtime_ns, status.st_size)
+    return _wanted(os.fspath(path.absolute()), status.st_mtime_ns, status.st_size)
 
 
 @functools.lru_cache(maxsize=4096)
-def _pending_limits(config_path: str, mtime_ns: int, size: int) -> Mapping[str, int | None]:
+def _wanted(config_path: str, mtime_ns: int, size: int) -> Mapping[str, Wanted]:
     cfg = konfig.load(config_path)
     is_rotating = (cfg.get("checkpointer") or {}).get("max_to_keep") is not None
-    unset = DEFAULT_MAX_PENDING if is_rotating else None
     nodes = evaluator_nodes(cfg)
-    own = {name: (nodes[name].get("run") or {}).get("max_pending") for name in _strategies(config_path, mtime_ns, size)}
-    return {name: unset if limit is None else max(int(limit), 1) for name, limit in own.items()}
+    found = {}
+    for name, strategy in _strategies(config_path, mtime_ns, size).items():
+        run = nodes[name].get("run") or {}
+        limit = run.get("max_pending")
+        if limit is None and is_rotating:
+            limit = DEFAULT_MAX_PENDING
+        limit = None if limit is None else max(int(limit), 1)
+        found[name] = Wanted(strategy, limit, run.get("when_behind") == "block")
+    return found
 
 
 @functools.lru_cache(maxsize=4096)

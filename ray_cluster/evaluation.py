@@ -9,8 +9,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
-from evaluators.backlog import Backlog, RunWatch
-from evaluators.watcher import pack_of
+from evaluators import Backlog, RunWatch
 from kauldron_core import rundir
 from ray_cluster.board import StatusBoard
 from ray_cluster.evaluator_actors import EvaluatorActors, record_given_up
@@ -136,7 +135,7 @@ class Evaluation:
 
     def _add(self, work: Work) -> None:
         """Queues a piece of work."""
-        pack = None if work in self._apart else pack_of(self._run.trial(work.trial).checkpoints, work.step)
+        pack = None if work in self._apart else rundir.pack_of(self._run.trial(work.trial).checkpoints, work.step)
         self._queue[work] = pack
         if pack is not None:
             # More of its trials may be about to follow.

@@ -7,7 +7,6 @@ import shutil
 from typing import Any
 
 import evaluators
-from evaluators.watcher import POINTER_FILE, pack_of
 from kauldron_core import konfig, rundir
 from kauldron_core.errors import RunFailed
 from kauldron_core.konfig.places import find_place
@@ -48,12 +47,12 @@ def copy_checkpoint(donor: rundir.TrialDir, trial: rundir.TrialDir, step: int) -
     copy = trial.checkpoints / f".passed-{step}"
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(donor.checkpoints / f"ckpt_{step}", copy)
-    pack = pack_of(donor.checkpoints, step)
+    pack = rundir.pack_of(donor.checkpoints, step)
     if pack is not None:
         # Its arrays are those of a pack, where they are until the trial saves for the first time.
-        pointer = rundir.read_json(copy / POINTER_FILE)
+        pointer = rundir.read_json(copy / rundir.POINTER_FILE)
         place = os.path.relpath(pack, trial.checkpoints / f"ckpt_{step}")
-        rundir.write_json(copy / POINTER_FILE, {**pointer, "pack": place})
+        rundir.write_json(copy / rundir.POINTER_FILE, {**pointer, "pack": place})
     copy.rename(trial.checkpoints / f"ckpt_{step}")
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, get_args
 
-from kauldron_core.errors import ConfigError
+from kauldron_core.errors import ConfigError, unknown_name
+
+WhenBehind = Literal["skip_oldest", "block"]
 
 
 class RunStrategy:
@@ -88,8 +90,12 @@ class _Standalone(RunStrategy):
     job_group: str = "eval"
     resources: Mapping[str, Any] | None = None
     max_pending: int | None = None
+    when_behind: WhenBehind = "skip_oldest"
 
     def __post_init__(self):
+        if self.when_behind not in get_args(WhenBehind):
+            name = type(self).__name__
+            raise ConfigError(unknown_name("choice", self.when_behind, get_args(WhenBehind), at=f"{name}.when_behind"))
         if self.max_pending is not None and self.max_pending < 1:
             raise ConfigError(f"{type(self).__name__}: max_pending must be at least 1, not {self.max_pending}.")
 
@@ -101,7 +107,9 @@ class StandaloneEveryCheckpoint(_Standalone):
     Attributes:
       job_group: Evaluators of one group share their processes.
       resources: What such a process owns; None lets the driver choose.
-      max_pending: How many checkpoints may wait while others are removed; the oldest is skipped, on record, beyond it.
+      max_pending: How many checkpoints may wait while others are removed.
+      when_behind: What happens beyond that: `skip_oldest` leaves the oldest out, on record; `block` leaves none out:
+        removal waits, as long as it takes, and training does not.
       min_interval_s: Leave out checkpoints that were saved less than this after the last one that was evaluated.
     """
 
@@ -126,7 +134,9 @@ class EveryNCheckpoints(_Standalone):
       n: Interval in checkpoints, those counted that were removed since.
       job_group: Evaluators of one group share their processes.
       resources: What such a process owns; None lets the driver choose.
-      max_pending: How many checkpoints may wait while others are removed; the oldest is skipped, on record, beyond it.
+      max_pending: How many checkpoints may wait while others are removed.
+      when_behind: What happens beyond that: `skip_oldest` leaves the oldest out, on record; `block` leaves none out:
+        removal waits, as long as it takes, and training does not.
     """
 
     n: int
@@ -151,7 +161,9 @@ class StandaloneLastCheckpoint(_Standalone):
     Attributes:
       job_group: Evaluators of one group share their processes.
       resources: What such a process owns; None lets the driver choose.
-      max_pending: How many checkpoints may wait while others are removed; the oldest is skipped, on record, beyond it.
+      max_pending: How many checkpoints may wait while others are removed.
+      when_behind: What happens beyond that: `skip_oldest` leaves the oldest out, on record; `block` leaves none out:
+        removal waits, as long as it takes, and training does not.
     """
 
     def due_steps(self, checkpoint_steps: Iterable[int], is_final: bool) -> list[int]:

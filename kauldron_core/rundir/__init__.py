@@ -8,10 +8,13 @@ from kauldron_core.rundir.atomic import (
     write_atomic,
     write_json,
 )
+from kauldron_core.rundir.backlog import Backlog, RunWatch
+from kauldron_core.rundir.committed import POINTER_FILE, committed_steps, is_committed, pack_of, saved_at_s
 from kauldron_core.rundir.events import RESUMED_FROM, Event, EventFollower, EventWriter, list_segments, read_events
 from kauldron_core.rundir.examples import read_examples, write_examples
 from kauldron_core.rundir.layout import FORMAT, PackDir, RunDir, TrialDir
 from kauldron_core.rundir.leases import Holder, Lease, read_holder
+from kauldron_core.rundir.ledger import Strategy, Wanted, due
 from kauldron_core.rundir.lock import RunLock
 from kauldron_core.rundir.names import check_name, check_path, from_pointer, to_pointer
 from kauldron_core.rundir.pending import (
@@ -40,9 +43,11 @@ from kauldron_core.rundir.tables import read_table, write_table
 __all__ = [
     "DEFAULT_MAX_PENDING",
     "FORMAT",
+    "POINTER_FILE",
     "RESUMED_FROM",
     "STATUSES",
     "TERMINAL",
+    "Backlog",
     "Event",
     "EventFollower",
     "EventWriter",
@@ -53,17 +58,24 @@ __all__ = [
     "Record",
     "RunDir",
     "RunLock",
+    "RunWatch",
+    "Strategy",
     "TrialDir",
+    "Wanted",
     "awaited_steps",
     "check_name",
     "check_path",
     "check_probe",
+    "committed_steps",
     "create_exclusive",
+    "due",
     "from_pointer",
+    "is_committed",
     "is_watched_by_run",
     "list_eval_results",
     "list_segments",
     "make_folder",
+    "pack_of",
     "read_eval_result",
     "read_eval_results",
     "read_events",
@@ -76,6 +88,7 @@ __all__ = [
     "remove_temporaries",
     "result_path",
     "run_watch_path",
+    "saved_at_s",
     "to_pointer",
     "watch_path",
     "work_path",

@@ -7,7 +7,9 @@
 
 A checkpoint is awaited while it is being evaluated, and while it has no result, a watch is live, and it is due or
 newer than what the holder has seen. So a checkpoint is safe from the moment it is there, and a holder that died
-keeps nothing for longer than its lease. Where both watches are live, the run's holder is the one who tells.
+keeps nothing for longer than its lease. An evaluator that blocks is another matter: what waits for it is kept until it
+has a result, whoever is alive and however many there are. Training never waits. Where both watches are live, the run's
+holder is the one who tells.
 """
 
 from __future__ import annotations
@@ -32,11 +34,13 @@ class Pending:
       due: Steps that it will evaluate, ascending.
       seen: The newest step that it has looked at; whether a newer one is due is not known yet.
       max_pending: How many waiting checkpoints are kept for it at most, the newest.
+      is_blocking: Whether all are kept instead, also while nobody watches: none is to be left out, ever.
     """
 
     due: tuple[int, ...] = ()
     seen: int = _NOTHING_SEEN
     max_pending: int = DEFAULT_MAX_PENDING
+    is_blocking: bool = False
 
 
 def watch_path(trial_dir: str | os.PathLike[str], name: str) -> pathlib.Path:
@@ -67,7 +71,10 @@ def read_pending(trial_dir: str | os.PathLike[str], name: str) -> Pending:
         found = atomic.read_json(_pending_path(trial_dir, name))
     except FileNotFoundError:
         return Pending()
-    return Pending(due=tuple(found["due"]), seen=found["seen"], max_pending=found["max_pending"])
+    is_blocking = found.get("is_blocking", False)
+    return Pending(
+        due=tuple(found["due"]), seen=found["seen"], max_pending=found["max_pending"], is_blocking=is_blocking
+    )
 
 
 def awaited_steps(trial_dir: str | os.PathLike[str], steps: Iterable[int]) -> dict[int, str]:
@@ -99,11 +106,12 @@ def _evaluators(trial_dir: str | os.PathLike[str]) -> list[str]:
 
 
 def _waiting(trial_dir: str | os.PathLike[str], name: str, steps: list[int]) -> list[int]:
-    if not (leases.Lease.is_live(watch_path(trial_dir, name)) or is_watched_by_run(trial_dir, name)):
-        return []
     pending = read_pending(trial_dir, name)
     waiting = [step for step in steps if step > pending.seen or step in pending.due]
-    return waiting[-pending.max_pending :]
+    if pending.is_blocking:
+        return waiting
+    is_watched = leases.Lease.is_live(watch_path(trial_dir, name)) or is_watched_by_run(trial_dir, name)
+    return waiting[-pending.max_pending :] if is_watched else []
 
 
 def _pending_path(trial_dir: str | os.PathLike[str], name: str) -> pathlib.Path:

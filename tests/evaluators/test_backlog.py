@@ -97,6 +97,23 @@ def test_where_nothing_is_removed_nothing_is_skipped(tmp_path: pathlib.Path) -> 
     backlog.close()
 
 
+def test_for_an_evaluator_that_blocks_all_are_kept_also_when_it_has_died(tmp_path: pathlib.Path) -> None:
+    trial = _trial(tmp_path / "trial", test=_every(when_behind="block", max_pending=2), other=_every(max_pending=2))
+    backlog = evaluators.Backlog(trial)
+    backlog.look(finished=False)
+    steps = list(range(10, 60, 10))
+    for step in steps:
+        _save(trial, step)
+        backlog.look(finished=False)
+    assert [step for name, step in backlog.look(finished=False) if name == "test"] == steps
+    assert sorted(rundir.read_eval_results(trial)) == [("other", 10), ("other", 20), ("other", 30)]
+    backlog.close()
+    assert _save(trial, 60) == [*steps, 60], "nobody is alive, and none is lost"
+    for step in steps:
+        _done(trial, step)
+    assert _save(trial, 70) == [60, 70]
+
+
 def test_the_one_that_is_being_evaluated_is_not_skipped(tmp_path: pathlib.Path) -> None:
     trial = _trial(tmp_path / "trial")
     backlog = evaluators.Backlog(trial)

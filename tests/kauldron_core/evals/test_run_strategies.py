@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from kauldron_core.errors import ConfigError
@@ -59,3 +61,6 @@ def test_an_interval_of_nothing_is_refused() -> None:
         StandaloneEveryCheckpoint(min_interval_s=-1.0)
     with pytest.raises(ConfigError, match="StandaloneLastCheckpoint: max_pending"):
         StandaloneLastCheckpoint(max_pending=0)
+    expected = "StandaloneEveryCheckpoint.when_behind: unknown choice 'skip_old'. Did you mean 'skip_oldest'?"
+    with pytest.raises(ConfigError, match=re.escape(expected)):
+        StandaloneEveryCheckpoint(when_behind="skip_old")  # pyright: ignore[reportArgumentType]

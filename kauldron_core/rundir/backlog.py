@@ -7,10 +7,11 @@ import logging
 import os
 import pathlib
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 
-from evaluators import ledger, trial, watcher
-from kauldron_core import rundir
+from kauldron_core.rundir import committed, ledger, pending, results
+from kauldron_core.rundir.layout import TrialDir
+from kauldron_core.rundir.leases import Lease
 
 _logger = logging.getLogger(__name__)
 
@@ -28,7 +29,7 @@ class RunWatch:
     def __init__(self, run_dir: str | os.PathLike[str], names: Iterable[str]):
         """Claims what nobody else holds."""
         self._run_dir = run_dir
-        self._leases: dict[str, rundir.Lease | None] = dict.fromkeys(names)
+        self._leases: dict[str, Lease | None] = dict.fromkeys(names)
         self._checked_at = -_CHECK_S
         self.check()
 
@@ -41,7 +42,7 @@ class RunWatch:
             if lease is None or not lease.heartbeat():
                 if lease is not None:
                     lease.release()
-                path = rundir.run_watch_path(self._run_dir, name)
+                path = pending.run_watch_path(self._run_dir, name)
                 self._leases[name] = _claim(path, name)
 
     def holds(self, name: str) -> bool:
@@ -61,20 +62,28 @@ class Backlog:
 
     It holds one lease for each evaluator, with a heartbeat, and tells beside it what is due at each look. The trainer
     keeps those checkpoints. Where checkpoints are removed at all, only the newest `max_pending` wait; an older one is
-    recorded as skipped, unless somebody evaluates it just now.
+    recorded as skipped, unless somebody evaluates it just now. Of what a blocking evaluator wants none is skipped.
     """
 
-    def __init__(self, trial_dir: str | os.PathLike[str], *, run_watch: RunWatch | None = None):
+    def __init__(
+        self,
+        trial_dir: str | os.PathLike[str],
+        wanted: Callable[[], Mapping[str, ledger.Wanted]],
+        *,
+        run_watch: RunWatch | None = None,
+    ):
         """Claims nothing yet; that comes with the first look.
 
         Args:
           trial_dir: The trial's folder.
+          wanted: Returns what its stand-alone evaluators want, by name; asked at each look.
           run_watch: The caller's claim on the whole run. Only what it does not hold is claimed for this trial.
         """
         self._run_watch = run_watch
-        self._trial = rundir.TrialDir(trial_dir)
-        self._watches: dict[str, rundir.Lease] = {}
-        self._told: dict[str, rundir.Pending] = {}
+        self._trial = TrialDir(trial_dir)
+        self._wanted = wanted
+        self._watches: dict[str, Lease] = {}
+        self._told: dict[str, pending.Pending] = {}
         self._checked_at = -_CHECK_S
 
     def look(self, *, finished: bool) -> list[tuple[str, int]]:
@@ -83,15 +92,16 @@ class Backlog:
         Args:
           finished: Whether training has ended: nothing is removed any more, so nothing is claimed, told or skipped.
         """
+        wanted = self._wanted()
         if finished:
-            return ledger.due(self._trial, finished=True)
+            return ledger.due(self._trial, wanted, finished=True)
         if time.monotonic() - self._checked_at >= _CHECK_S:
             self._checked_at = time.monotonic()
-            self._hold_watches()
+            self._hold_watches(wanted)
         # In this order: a checkpoint that lands in between is newer than `seen`, and thereby kept.
-        seen = max(watcher.committed_steps(self._trial.checkpoints), default=-1)
-        due = self._without_too_many(ledger.due(self._trial, finished=False))
-        self._tell(due, seen)
+        seen = max(committed.committed_steps(self._trial.checkpoints), default=-1)
+        due = self._without_too_many(ledger.due(self._trial, wanted, finished=False), wanted)
+        self._tell(due, seen, wanted)
         return due
 
     def close(self) -> None:
@@ -99,31 +109,33 @@ class Backlog:
         while self._watches:
             self._watches.popitem()[1].release()
 
-    def _hold_watches(self) -> None:
-        for name in trial.standalone_strategies(self._trial):
+    def _hold_watches(self, names: Iterable[str]) -> None:
+        for name in names:
             watch = self._watches.get(name)
-            is_watched_by_run = rundir.is_watched_by_run(self._trial, name)
+            is_watched_by_run = pending.is_watched_by_run(self._trial, name)
             if watch is not None and (is_watched_by_run or not watch.heartbeat()):
                 self._watches.pop(name).release()
                 watch = None
             if watch is None and not is_watched_by_run:
                 self._told.pop(name, None)
-                watch = _claim(rundir.watch_path(self._trial, name), name)
+                watch = _claim(pending.watch_path(self._trial, name), name)
                 # None: somebody else sees to this evaluator, and tells what is due.
                 if watch is not None:
                     self._watches[name] = watch
 
-    def _names(self) -> list[str]:
+    def _told_here(self, names: Iterable[str]) -> list[str]:
         """Returns the evaluators that this process is to tell of."""
         by_run = self._run_watch
-        names = trial.standalone_strategies(self._trial)
         return [name for name in names if name in self._watches or (by_run is not None and by_run.holds(name))]
 
-    def _without_too_many(self, due: list[tuple[str, int]]) -> list[tuple[str, int]]:
-        limits = trial.pending_limits(self._trial)
+    def _without_too_many(
+        self, due: list[tuple[str, int]], wanted: Mapping[str, ledger.Wanted]
+    ) -> list[tuple[str, int]]:
+        told_here = self._told_here(wanted)
+        limits = {name: None if one.is_blocking else one.max_pending for name, one in wanted.items()}
         waiting: dict[str, list[int]] = collections.defaultdict(list)
         for name, step in due:
-            if name in self._names() and not rundir.Lease.is_live(rundir.work_path(self._trial, name, step)):
+            if name in told_here and not Lease.is_live(pending.work_path(self._trial, name, step)):
                 waiting[name].append(step)
         skipped: set[tuple[str, int]] = set()
         for name, steps in waiting.items():
@@ -141,23 +153,24 @@ class Backlog:
             "error": f"more than {limit} checkpoints were waiting (max_pending), the oldest was left out",
             "finished_ms": time.time_ns() // 1_000_000,
         }
-        if rundir.write_eval_result(self._trial, name, step, record):
+        if results.write_eval_result(self._trial, name, step, record):
             _logger.warning("%s: evaluator %s at step %d skipped: %s", self._trial.name, name, step, record["error"])
 
-    def _tell(self, due: list[tuple[str, int]], seen: int) -> None:
-        for name in self._names():
-            limit = trial.pending_limits(self._trial)[name]
-            pending = rundir.Pending(
+    def _tell(self, due: list[tuple[str, int]], seen: int, wanted: Mapping[str, ledger.Wanted]) -> None:
+        for name in self._told_here(wanted):
+            limit = wanted[name].max_pending
+            told = pending.Pending(
                 due=tuple(step for other, step in due if other == name),
                 seen=seen,
-                max_pending=rundir.DEFAULT_MAX_PENDING if limit is None else limit,
+                max_pending=pending.DEFAULT_MAX_PENDING if limit is None else limit,
+                is_blocking=wanted[name].is_blocking,
             )
-            if self._told.get(name) != pending:
-                rundir.write_pending(self._trial, name, pending)
-                self._told[name] = pending
+            if self._told.get(name) != told:
+                pending.write_pending(self._trial, name, told)
+                self._told[name] = told
 
 
-def _claim(path: pathlib.Path, name: str) -> rundir.Lease | None:
+def _claim(path: pathlib.Path, name: str) -> Lease | None:
     """Claims a watch, with a heartbeat of its own: the next look may come after a long evaluation."""
-    lease = rundir.Lease.acquire(path, _TTL_S, note=f"evaluating for {name}")
+    lease = Lease.acquire(path, _TTL_S, note=f"evaluating for {name}")
     return None if lease is None else lease.keep_alive()
