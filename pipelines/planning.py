@@ -205,7 +205,7 @@ def _prepared(
         sweep=spec,
         run_dir=str(run.path),
         trials=_as_they_stand(_planned(experiment, trials), run)
-        if spec.is_population
+        if spec.is_population or spec.pack_rule == "population"
         else _planned(experiment, trials),
         pools=eval_pools({name: one.run for name, one in trainer.evals.items()} for trainer in trainers.values()),
         trust=konfig.trusted_packages(),

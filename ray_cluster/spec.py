@@ -91,7 +91,7 @@ class Sweep:
     topology: str | None = None
     hosts: int = 1
     max_concurrent: int | None = None
-    pack: Literal["auto", "off"] | int = "off"
+    pack: Literal["auto", "off"] | int = "auto"
     max_failures: int = 2
     metric: str | None = None
     mode: Literal["max", "min"] = "max"
