@@ -38,7 +38,9 @@ class PackedPrograms:
         self._batch_axis = 0 if has_own_batches else None
         self._placement = placement
         self._calls: dict[tuple[Outputs, bool], Callable[..., Any]] = {}
-        self._init = self._compiled(jax.vmap(self._init_one, in_axes=(0, None)), (0, None))
+        # Without arguments nothing else would say how many rows there are.
+        size = None if self._arguments else _local_rows(placement)
+        self._init = self._compiled(jax.vmap(self._init_one, in_axes=(0, None), axis_size=size), (0, None))
         self.are_sound = self._compiled(jax.vmap(program_lib.is_sound), (0,))
 
     def init(self, numbers: Sequence[Any], batch: Any) -> TrainState:
@@ -78,3 +80,8 @@ class PackedPrograms:
 
     def _program(self, numbers: Sequence[Any]) -> Program:
         return self._build(dict(zip(self._arguments, numbers, strict=True)))
+
+
+def _local_rows(placement: Placement) -> int:
+    """Returns how many rows a program works on; it runs on each device where these have nothing to tell each other."""
+    return placement.num_rows if placement.batch_devices > 1 else placement.num_rows // placement.trial_devices

@@ -110,8 +110,6 @@ OPTIMIZERS = {
     ),
 }
 
-LONG = ("adamw", "clipped", "cosine", "lamb", "lion", "sgd")
-
 
 @pytest.mark.parametrize(
     "name",
