@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,8 +16,9 @@ from kauldron_core.sharding import ShardingStrategy
 from kauldron_core.train.trainer import Trainer
 
 _TRIAL, _BATCH = "trial", "batch"
-_PRICE_OF_BATCHES = 1.2
-"""What a step costs more where the parts of a batch have to be added up between devices."""
+_PRICE_OF_A_ROUND = 0.25
+"""What a step costs more for each round in which devices add up what the parts of a batch gave. A guess: it depends on
+the model, and only says how much is to be won before a batch is split."""
 _TIMES_STATE = 3
 """How often the state of a trial is in memory: as it is, its gradient, and what the optimizer makes of it."""
 
@@ -132,7 +134,7 @@ def _grid(num_trials: int, wanted: int, num_devices: int, batch_size: int) -> Pl
 
 def _work(grid: Placement) -> tuple[float, int]:
     """Returns how long a step takes, and how many devices it takes for that."""
-    price = _PRICE_OF_BATCHES if grid.batch_devices > 1 else 1.0
+    price = 1 + _PRICE_OF_A_ROUND * math.log2(grid.batch_devices)
     return grid.num_rows / grid.num_devices * price, grid.num_devices
 
 

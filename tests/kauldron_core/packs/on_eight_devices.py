@@ -1,0 +1,109 @@
+"""Packs on eight devices. `test_pack_devices.py` runs this file in a process that has them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from kauldron_core import konfig, packs
+from kauldron_core.errors import ConfigError
+from kauldron_core.packs import placement, tracing
+from kauldron_core.packs.programs import PackedPrograms
+from kauldron_core.train.layout import zeros_like
+from kauldron_core.train.program import Outputs
+from kauldron_core.train.trainer import step_source
+from tests.kauldron_core.packs.test_packs import config
+
+with konfig.imports():
+    from kauldron_core import kd
+
+STEPS = 4
+
+
+def configs(count: int, folder: Any = None, **overrides: Any) -> list[Any]:
+    found = []
+    for index in range(count):
+        cfg = config(optimizer__learning_rate=1e-3 * (index + 1), seed=index, num_train_steps=STEPS, **overrides)
+        cfg.train_ds.seed = None
+        if cfg.evals:
+            cfg.evals.test.run = kd.evals.EveryNSteps(3, skip_first=True)
+        if folder is not None:
+            cfg.workdir = str(folder / str(index))
+            cfg.checkpointer = kd.ckpts.Checkpointer(save_interval_steps=4)
+        found.append(cfg)
+    return found
+
+
+def on(monkeypatch: Any, devices: int, trials: list[Any], **kwargs: Any) -> tuple[packs.Packed, list[Any]]:
+    """Trains on the first devices only."""
+    own = jax.devices()[:devices]
+    monkeypatch.setattr(jax, "devices", lambda *args: own)
+    monkeypatch.setattr(jax, "device_count", lambda *args: devices)
+    training, events = packs.iter_train(trials, **kwargs), []
+    try:
+        while True:
+            events.append(next(training))
+    except StopIteration as end:
+        return end.value, events
+    finally:
+        monkeypatch.undo()
+
+
+def assert_alike(many: tuple[packs.Packed, list[Any]], one: tuple[packs.Packed, list[Any]]) -> None:
+    # To rounding: how many trials a device has decides how its sums are made.
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5),
+        jax.device_get(many[0].states),
+        jax.device_get(one[0].states),
+    )
+    for mine, theirs in zip(*([e for e in each[1] if hasattr(e.event, "values")] for each in (many, one)), strict=True):
+        assert (mine.member, mine.event.step) == (theirs.member, theirs.event.step)
+        assert mine.event.values == pytest.approx(theirs.event.values, rel=1e-4)
+
+
+def test_dealt_out_trials_learn_the_same_and_go_on_with_other_devices(tmp_path: Any, monkeypatch: Any) -> None:
+    one = on(monkeypatch, 1, configs(15, steps_per_call=3))
+    packed, events = on(monkeypatch, 8, configs(15, tmp_path, steps_per_call=3), folder=tmp_path / "pack")
+    assert len(packed.states.step.devices()) == 8 and len(packed.states.step) == 15
+    assert_alike((packed, [event for event in events if not hasattr(event.event, "status")]), one)
+    # One that was saved on eight devices, in sixteen rows of which one is a ghost, goes on on one.
+    trials = configs(15, tmp_path, steps_per_call=3)
+    for cfg in trials:
+        cfg.num_train_steps = STEPS + 2
+    longer, _ = on(monkeypatch, 1, trials, folder=tmp_path / "pack")
+    assert longer.states.step.tolist() == [STEPS + 2] * 15
+    trainer = konfig.resolve(trials[14])
+    state = trainer.checkpointer.load(trainer.state_specs, step=STEPS).state
+    jax.tree.map(np.testing.assert_array_equal, jax.device_get(state), jax.device_get(packed.state_of(14)))
+
+
+def test_split_batches_give_the_same_losses(monkeypatch: Any) -> None:
+    many, one = (on(monkeypatch, devices, configs(2, evals={})) for devices in (8, 1))
+    assert len(many[0].states.step.devices()) == 8
+    assert_alike(many, one)
+
+
+def test_trials_that_are_split_over_devices_in_their_own_way_are_refused() -> None:
+    trials = configs(2)
+    for cfg in trials:
+        cfg.sharding = kd.sharding.ShardingStrategy(params=kd.sharding.FSDPSharding())
+    with pytest.raises(ConfigError, match="sharding splits it over devices in a way of its own"):
+        packs.train(trials, packs.Pack((0, 1), ("optimizer.learning_rate", "seed")))
+
+
+def test_buffers_are_taken_over() -> None:
+    trials, arguments = configs(8), ("optimizer.learning_rate",)
+    source = step_source(trials[0], others=arguments)
+    grid = placement.choose(8, num_devices=8, batch_size=16)
+    programs = PackedPrograms(
+        lambda values: tracing.build(source, values, tables=()), arguments, has_own_batches=False, placement=grid
+    )
+    values = [tracing.values_of(cfg, arguments, num_steps=STEPS) for cfg in trials]
+    numbers = grid.put_rows(tracing.stacked_arguments(values))
+    batch = zeros_like(konfig.resolve(trials[0]).train_ds.element_spec)
+    states = programs.init(numbers, batch)
+    programs.call(Outputs(), size=1)(numbers, states, grid.put_batch(batch, has_rows=False, is_stack=False))
+    assert all(leaf.is_deleted() for leaf in jax.tree.leaves(states))
