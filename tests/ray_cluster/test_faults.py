@@ -122,7 +122,7 @@ def test_s02_s08_failing_and_diverging_trials_hurt_no_other(run_dir, caplog):
 def test_workers_that_cannot_start_stop_the_sweep_and_not_trial_after_trial(run_dir):
     """Three trials fail at their start for the same reason; the others are not even tried."""
     trials = [tiny.trial(index) for index in range(6)]
-    plan = dataclasses.replace(tiny.plan(run_dir, *trials), env={"JAX_PLATFORMS": "abacus"})
+    plan = dataclasses.replace(tiny.plan(run_dir, *trials, max_failures=0), env={"JAX_PLATFORMS": "abacus"})
     with pytest.raises(RunFailed, match=r"its workers can't start: RunFailed: node .* JAX can't start on cpu"):
         ray_cluster.run(plan)
     statuses = [rundir.RunDir(run_dir).trial(trial.name).status() for trial in trials]

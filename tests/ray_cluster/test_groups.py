@@ -12,7 +12,7 @@ JOIN = """
 from ray_cluster.jax_process import Seat, free_address, join_group
 address = free_address()
 try:
-    join_group(Seat(rank={rank}, num_processes=2, timeout_s=5), address, ["here", "here"])
+    join_group(Seat(rank={rank}, num_processes=2, timeout_s=2), address, ["here", "here"])
 except Exception as error:
     print(type(error).__name__, error, flush=True)
 """

@@ -12,7 +12,7 @@ from tests.ray_cluster.test_faults import Killer
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("ray_session", "no_leaks")]
 
-NUM_STEPS = 40
+NUM_STEPS = 30
 
 
 def _losses(trial):
@@ -21,7 +21,7 @@ def _losses(trial):
 
 
 def test_two_hosts_train_what_one_would_and_start_again_together(run_dir):
-    trials = [tiny.trial(0, num_steps=NUM_STEPS, slow_s=0.1), tiny.trial(1, num_steps=NUM_STEPS)]
+    trials = [tiny.trial(0, num_steps=NUM_STEPS, slow_s=0.08), tiny.trial(1, num_steps=NUM_STEPS)]
     plan = tiny.plan(run_dir, *trials, pools=(), hosts=2)
     run = rundir.RunDir(run_dir)
     saved = run.trial("0000").checkpoints / "ckpt_10"

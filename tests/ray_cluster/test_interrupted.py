@@ -82,7 +82,7 @@ def test_a_signal_saves_the_running_trials_and_ends_the_ray_that_was_started(num
     assert [run.trial(f"{index:04d}").status() for index in range(3)] == ["preempted", "preempted", "queued"]
     assert not (run.path / ".ray_token").exists()
     assert not os.path.exists(ray_folder)
-    if number == signal.SIGINT:
+    if number == signal.SIGTERM:  # Of Ctrl-C it is shown by `test_stop.py`, without a driver of its own.
         _check_goes_on(run)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import psutil
 import pytest
 
+import evaluators
 from kauldron_core import kd, rundir
 from tests.ray_cluster import driver_process, tiny
 from tests.ray_cluster.conftest import EVALUATOR, HOST_WORKER, SUPERVISOR, actor_processes
@@ -64,13 +65,49 @@ def test_random_kills_change_nothing(run_dir, ray_session):
         driver.process.kill()
         driver.process.wait()
     print(f"{len(killed)} kills: {', '.join(killed)}; {driver.starts} drivers")
+    _check_undisturbed(run)
+
+
+@pytest.mark.usefixtures("no_leaks")
+def test_a_driver_that_is_killed_at_five_moments_changes_nothing(run_dir, ray_session):
+    run = rundir.RunDir(run_dir)
+
+    def are_trials(*statuses):
+        return len(run.trials()) == 3 and all(trial.status() in statuses for trial in run.trials())
+
+    moments = {
+        "laid out": run.exists,
+        "a worker at work": lambda: any(trial.status() == "running" for trial in run.trials()),
+        "a checkpoint": lambda: any(evaluators.committed_steps(trial.checkpoints) for trial in run.trials()),
+        "a trial done": lambda: any(trial.status() == "done" for trial in run.trials()),
+        "all trained, not all evaluated": lambda: are_trials("done"),
+    }
+    driver, hit = Driver(run_dir, ray_session), []
+    try:
+        for name, is_now in moments.items():
+            while not is_now() and driver.process.poll() is None:
+                time.sleep(0.02)
+            if driver.process.poll() is None:
+                driver.kill()
+                hit.append(name)
+        assert driver.process.wait(900) == 0
+    finally:
+        driver.process.kill()
+        driver.process.wait()
+    print(f"killed at: {', '.join(hit)}")
+    assert len(hit) >= 4
+    _check_undisturbed(run)
+
+
+def _check_undisturbed(run):
+    """Looks that every trial came to what it comes to alone, and is recorded once."""
     kd.konfig.trust("tests")
-    for planned in driver_process.plan(run_dir).trials:
+    for planned in driver_process.plan(run.path).trials:
         trial = run.trial(planned.name)
         assert trial.status() == "done"
         steps = [event["step"] for event in rundir.read_events(trial.events) if event["kind"] == "metrics"]
         assert steps == sorted(set(steps))
         assert sorted(rundir.read_eval_results(trial)) == [("test", step) for step in tiny.STEPS]
-        alone = rundir.RunDir(run.path.parent / "alone").trial(planned.name).create(planned.config_json)
+        alone = rundir.RunDir(run.path.parent / f"{run.name}-alone").trial(planned.name).create(planned.config_json)
         list(kd.train.load_trial(alone).iter_train())
         assert all(np.array_equal(one, other) for one, other in zip(_leaves(trial), _leaves(alone), strict=True))

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from pipelines.cli import main
 from pipelines.tracking import Store
 from pipelines.tracking.experiment import search_runs
 
@@ -38,38 +39,48 @@ def get_config():
 """
 
 
-def kill(number: signal.Signals) -> Callable[[subprocess.Popen[bytes]], None]:
-    return lambda process: process.send_signal(number)
+SIGNALS = {"SIGTERM": (signal.SIGTERM, 143), "SIGKILL": (signal.SIGKILL, -9), "Ctrl-C": (signal.SIGINT, 130)}
 
 
-@pytest.mark.parametrize(
-    ("how", "end", "code", "status"),
-    [
-        ("SIGTERM", kill(signal.SIGTERM), 143, "KILLED"),
-        ("SIGKILL", kill(signal.SIGKILL), -9, "KILLED"),
-        ("SIGINT", kill(signal.SIGINT), 130, "KILLED"),
-        ("raise", None, 1, "FAILED"),
-        ("exit", None, 1, "FAILED"),
-    ],
-    ids=["SIGTERM", "SIGKILL", "Ctrl-C", "exception", "exit(1)"],
-)
-def test_l18_every_end_has_its_status(
-    how: str, end: Callable[[Any], None] | None, code: int, status: str, tmp_path: Path, store: Store, client: Any
-) -> None:
-    config, name = tmp_path / "endless.py", f"ends-{how}"
+def words_of(tmp_path: Path, name: str) -> list[str]:
+    config = tmp_path / "endless.py"
     config.write_text(CONFIG)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pipelines.train", str(config), f"--run.root={tmp_path}", f"--run.name={name}"],
-        env={**os.environ, **store.environment, "PYTHONPATH": os.getcwd(), "END": how},
-    )
+    return [str(config), f"--run.root={tmp_path}", f"--run.name={name}"]
+
+
+def test_l18_a_run_that_a_signal_ends_is_killed(tmp_path: Path, store: Store, client: Any) -> None:
+    environment = {**os.environ, **store.environment, "PYTHONPATH": os.getcwd(), "END": "signal"}
+    # Side by side: each is mostly waited for.
+    processes = {
+        how: subprocess.Popen([sys.executable, "-m", "pipelines.train", *words_of(tmp_path, how)], env=environment)
+        for how in SIGNALS
+    }
     try:
-        if end is not None:
-            wait_until(lambda: any(run.data.metrics for run in runs_of(client, name)))
-            end(process)
-        assert process.wait(100) == code
+        for how, process in processes.items():
+            wait_until(lambda name=how: any(run.data.metrics for run in runs_of(client, name)))
+            process.send_signal(SIGNALS[how][0])
+        assert {how: process.wait(100) for how, process in processes.items()} == {
+            how: code for how, (_, code) in SIGNALS.items()
+        }
     finally:
-        process.kill()
-    wait_until(lambda: {run.info.status for run in runs_of(client, name) if run.info.run_name == "0000"} == {status})
+        for process in processes.values():
+            process.kill()
+    for how in SIGNALS:
+        wait_until(lambda name=how: statuses_of(client, name) == {"KILLED"})
+
+
+@pytest.mark.parametrize("how", ["raise", "exit"])
+def test_l18_a_run_that_raises_or_exits_has_failed(
+    how: str, tmp_path: Path, store: Store, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable, value in {**store.environment, "END": how}.items():
+        monkeypatch.setenv(variable, value)
+    assert main(["train", *words_of(tmp_path, f"ends-{how}")]) == 1
+    assert statuses_of(client, f"ends-{how}") == {"FAILED"}
+
+
+def statuses_of(client: Any, name: str) -> set[str]:
+    return {run.info.status for run in runs_of(client, name) if run.info.run_name == "0000"}
 
 
 def runs_of(client: Any, name: str) -> list[Any]:
