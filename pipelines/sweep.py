@@ -38,8 +38,8 @@ CONFIG is a Python file with get_config(), or a config.json.
   --trials=FILE           one trial a line
   --run.PATH=VALUE        the run: name, root, resources, hosts, max_concurrent, pack, max_failures, metric, mode,
                           stop ('train/losses/total<=0.01'), num_samples, seed, seeds, search (optuna),
-                          scheduler (asha, median, pbt), hang_timeout_s, time_budget_s; for a cluster that is joined
-                          working_dir, py_modules, excludes; for TPU slices accelerator (v6e), topology (4x4)
+                          scheduler (asha, median, pbt), hang_timeout_s, time_budget_s, env; on a cluster that is
+                          joined working_dir, py_modules, excludes; of a TPU slice accelerator (v6e), topology (4x4)
   --args.NAME=VALUE       an argument of get_config()
 
 A run whose name exists goes on: what is done stays, what is missing runs. A trial that was killed, lost its node or

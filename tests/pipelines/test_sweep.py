@@ -15,6 +15,7 @@ from pipelines import experiment as experiments
 from pipelines import planning, run_folder
 from pipelines.cli import main
 from pipelines.report import Ranking
+from pipelines.sweep import HELP
 from ray_cluster.spec import Sweep
 
 DIGITS = "pipelines/configs/digits.py"
@@ -98,6 +99,10 @@ def test_a_mistake_is_one_line_and_status_2(
     assert expected in captured.err
     assert list(tmp_path.iterdir()) == []
     assert "ray" not in sys.modules
+
+
+def test_the_help_names_every_field_of_the_run_spec() -> None:
+    assert [name for name in Sweep.__dataclass_fields__ if not re.search(rf"\b{name}\b", HELP)] == []
 
 
 def test_i02_a_flag_of_an_external_agent_gets_the_right_form(capsys: pytest.CaptureFixture[str]) -> None:
