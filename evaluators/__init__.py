@@ -12,7 +12,8 @@ from evaluators.follow import Following, follow_run
 from evaluators.jobs import EvalPlan, Source, evaluate_run, evaluate_source, plan_run
 from evaluators.ledger import Backlog, due
 from evaluators.shards import evaluate_in_shards, evaluate_shard
-from evaluators.trial import Changes, evaluator_fingerprint, standalone_strategies
+from evaluators.trial import Changes, standalone_strategies
+from kauldron_core.konfig import evaluator_fingerprint
 from kauldron_core.rundir import RunWatch, committed_steps, is_committed
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ import collections
 import logging
 import os
 import time
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -88,15 +87,12 @@ class CheckpointEvaluator:
           shards: Evaluate so many disjoint shares of the data, one after the other, and merge their states.
         """
         folder, target = TrialDir(trial_dir), as_name or name
-        standing = rundir.read_eval_result(folder, target, step)
-        if standing is not None and not again:
-            return standing
-        lease = _claim(folder, target, step)
-        try:
-            # Whoever held the lease before may have just finished.
+        while (lease := rundir.claim_evaluation(folder, target, step, again=again)) is None:
             standing = rundir.read_eval_result(folder, target, step)
             if standing is not None and not again:
                 return standing
+            time.sleep(_WAIT_S)  # Somebody is at it.
+        try:
             started = time.monotonic()
 
             def measure() -> _Measured:
@@ -115,7 +111,11 @@ class CheckpointEvaluator:
 
         All are evaluated in one program where that can be done. What another process is at is left to it.
         """
-        leases = {folder: lease for folder in map(TrialDir, trial_dirs) if (lease := _try_claim(folder, name, step))}
+        claims = {
+            folder: rundir.claim_evaluation(folder, name, step, ttl_s=_PACK_TTL_S)
+            for folder in map(TrialDir, trial_dirs)
+        }
+        leases = {folder: lease for folder, lease in claims.items() if lease is not None}
         try:
             results = self._evaluate_together(list(leases), name, step)
             for folder, result in zip(leases, results, strict=True):
@@ -234,15 +234,7 @@ class CheckpointEvaluator:
 
         def found() -> Record:
             result, seconds = measure()
-            table = _write_examples(folder, target, step, getattr(result, "examples", None))
-            return {
-                "status": "done",
-                "values": {key: float(value) for key, value in result.values.items()},
-                "num_examples": int(result.num_examples),
-                "error": None,
-                "examples_per_s": round(result.num_examples / max(seconds, 1e-9), 3),
-                **table,
-            }
+            return rundir.outcome(folder, target, step, result, seconds=seconds)
 
         record, failure = _attempt(folder, name, step, found)
         return failure or record or {}
@@ -260,20 +252,11 @@ class CheckpointEvaluator:
         again: bool,
     ) -> Record:
         """Records what was found, and returns the record that stands then."""
-        record = {
-            "evaluator": target,
-            "step": step,
-            "fingerprint": _fingerprint(folder, name, changes or Changes()),
-            **found,
-            "seconds": round(time.monotonic() - started, 6),
-            "saved_ms": int(1000 * rundir.saved_at_s(folder.checkpoints, step)),
-            "finished_ms": time.time_ns() // 1_000_000,
-        }
-        standing = rundir.read_eval_result(folder, target, step)
-        if standing is not None and standing.get("status") == "done" and record["status"] != "done":
-            return record
-        is_first = rundir.write_eval_result(folder, target, step, record, again=again)
-        return record if is_first else rundir.read_eval_result(folder, target, step) or record
+        fingerprint = _fingerprint(folder, name, changes or Changes())
+        seconds = time.monotonic() - started
+        return rundir.record_evaluation(
+            folder, target, step, found, fingerprint=fingerprint, seconds=seconds, again=again
+        )
 
 
 class _OpenTrial:
@@ -283,9 +266,7 @@ class _OpenTrial:
         self.cfg = trial_lib.read_config(folder, changes)
         # The stored config has none, so that a run directory can be moved.
         self.cfg.workdir = os.path.abspath(folder)
-        from kauldron_core import (
-            sharding,
-        )  # JAX, which who opens a trial needs, and who only asks what is due does not.
+        from kauldron_core import sharding  # JAX, which who only asks what is due does without.
 
         self.experiment: Experiment = sharding.fitted(konfig.resolve(self.cfg))
 
@@ -303,7 +284,7 @@ class _OpenTrial:
         return self.experiment.checkpointer.load(self.experiment.state_specs, step=step, only=only).state
 
     def check(self, name: str) -> None:
-        names = trial_lib.evaluator_nodes(self.cfg)
+        names = konfig.evaluator_nodes(self.cfg)
         if name not in names:
             raise ConfigError(unknown_name("evaluator", name, names, at="evals"))
 
@@ -324,37 +305,13 @@ class _Recent(Generic[_T]):
         return self._values[key]
 
 
-def _try_claim(folder: TrialDir, name: str, step: int) -> rundir.Lease | None:
-    """Claims an evaluation that has no record, unless somebody is at it."""
-    if rundir.read_eval_result(folder, name, step) is not None:
-        return None
-    path = rundir.work_path(folder, name, step)
-    lease = rundir.Lease.acquire(path, _PACK_TTL_S, note=f"evaluating {name} at step {step}")
-    # Whoever held it before may have just finished.
-    if lease is not None and rundir.read_eval_result(folder, name, step) is not None:
-        lease.release(forget=True)
-        return None
-    return lease
-
-
-def _claim(folder: TrialDir, name: str, step: int) -> rundir.Lease:
-    path = rundir.work_path(folder, name, step)
-    is_told = False
-    while (lease := rundir.Lease.acquire(path, note=f"evaluating {name} at step {step}")) is None:
-        if not is_told:
-            _logger.info("%s: %s at step %d: waiting for %s", folder.name, name, step, rundir.read_holder(path))
-            is_told = True
-        time.sleep(_WAIT_S)
-    return lease.keep_alive()
-
-
 def _fingerprint(folder: TrialDir, name: str, changes: Changes) -> str:
     """Returns what identifies the evaluator; nothing where there is none, and the record says why."""
     try:
         cfg = trial_lib.read_config(folder, changes)
     except (OSError, ValueError):
         return ""
-    return trial_lib.evaluator_fingerprint(cfg, name) if name in trial_lib.evaluator_nodes(cfg) else ""
+    return konfig.evaluator_fingerprint(cfg, name) if name in konfig.evaluator_nodes(cfg) else ""
 
 
 def _attempt(folder: TrialDir, name: str, step: int, work: Callable[[], _T]) -> tuple[_T | None, Record | None]:
@@ -363,29 +320,6 @@ def _attempt(folder: TrialDir, name: str, step: int, work: Callable[[], _T]) -> 
         return work(), None
     except Exception as error:
         # One bad checkpoint, or one bad evaluator, must not end the others.
-        found = _failure(error, is_gone=not rundir.is_committed(folder.checkpoints, step))
+        found = rundir.failure(folder, step, error)
         _logger.warning("%s: evaluator %s at step %d %s: %s", folder.name, name, step, found["status"], found["error"])
         return None, found
-
-
-def _write_examples(folder: TrialDir, name: str, step: int, examples: list[dict[str, Any]] | None) -> Record:
-    """Writes the rows of examples beside the record, if there are any, and returns what the record says of them."""
-    if examples is None:
-        return {}
-    path = rundir.result_path(folder, name, step).with_suffix(".parquet")
-    rundir.write_examples(path, examples)
-    return {"examples": path.name}
-
-
-def _failure(error: Exception, *, is_gone: bool) -> Record:
-    if is_gone:
-        text = "the checkpoint was removed before it could be evaluated"
-        return {"status": "skipped", "values": {}, "num_examples": 0, "error": text}
-    text = " ".join(str(error).split())[:500]
-    return {
-        "status": "failed",
-        "values": {},
-        "num_examples": 0,
-        "error": f"{type(error).__name__}: {text}",
-        "traceback": "".join(traceback.format_exception(error))[-8000:],
-    }

@@ -99,7 +99,7 @@ class Following:
           RunFailed: If nothing was due for a time, and training has not ended.
         """
         # In this order: a checkpoint that lands between the two looks is seen in the next round.
-        running = [trial for trial in self._trials() if not has_ended(trial)]
+        running = [trial for trial in self._trials() if not rundir.has_ended(trial)]
         due = sorted(self._due(), key=lambda task: task.step, reverse=self._order != "oldest")
         if self._order == "latest":
             due = _latest_only(due)
@@ -128,7 +128,7 @@ class Following:
             if trial.name not in self._backlogs:
                 self._backlogs[trial.name] = (trial, Backlog(trial))
             backlog = self._backlogs[trial.name][1]
-            for name, step in backlog.look(finished=has_ended(trial)):
+            for name, step in backlog.look(finished=rundir.has_ended(trial)):
                 if self._names is None or name in self._names:
                     yield Task(trial, name, step)
 
@@ -155,14 +155,6 @@ def _latest_only(due: list[Task]) -> list[Task]:
             task.trial, task.name, task.step, {**record, "finished_ms": time.time_ns() // 1_000_000}
         )
     return chosen
-
-
-def has_ended(trial: TrialDir) -> bool:
-    """Returns whether the training of a trial has ended: its status says so, or its own last event."""
-    if rundir.read_status(trial).get("status") in rundir.TERMINAL:
-        return True
-    events = rundir.read_events(trial.events)
-    return any(event["kind"] == "done" and event.get("status") != "preempted" for event in events)
 
 
 def _check_names(trial: TrialDir, names: set[str] | None) -> None:

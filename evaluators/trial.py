@@ -44,7 +44,7 @@ def _every_n(run: konfig.ConfigDict) -> _Known:
     )
 
 
-KNOWN: dict[str, Callable[[konfig.ConfigDict], Strategy]] = {
+KNOWN: dict[str, Callable[[konfig.ConfigDict], _Known]] = {
     "EveryNSteps": lambda run: _Known(),
     "Once": lambda run: _Known(),
     "Final": lambda run: _Known(),
@@ -95,16 +95,10 @@ def read_evaluators(path: str | os.PathLike[str]) -> dict[str, konfig.ConfigDict
       ConfigError: If there are none.
     """
     cfg = konfig.load_config_file(os.fspath(path)).config.copy_and_resolve_references()
-    found = evaluator_nodes(cfg) if "__qualname__" in cfg or "evals" in cfg else dict(cfg.items())
+    found = konfig.evaluator_nodes(cfg) if "__qualname__" in cfg or "evals" in cfg else dict(cfg.items())
     if not found or not all(isinstance(node, konfig.ConfigDict) and "__qualname__" in node for node in found.values()):
         raise ConfigError(f"--evals: {os.fspath(path)} holds no evaluators, in `evals` or by name.")
     return found
-
-
-def evaluator_nodes(cfg: konfig.ConfigDict) -> dict[str, konfig.ConfigDict]:
-    """Returns the evaluators' nodes by name; those that an override has set to None are left out."""
-    nodes = cfg.get("evals") or {}
-    return {name: nodes[name] for name in nodes if nodes[name] is not None}
 
 
 def needed_resources(
@@ -119,7 +113,7 @@ def needed_resources(
     """
     needed: dict[str, float] = {}
     for trial_dir in trials:
-        for name, node in evaluator_nodes(read_config(trial_dir, changes)).items():
+        for name, node in konfig.evaluator_nodes(read_config(trial_dir, changes)).items():
             if names is None or name in names:
                 for kind, amount in ((node.get("run") or {}).get("resources") or {}).items():
                     needed[kind] = max(needed.get(kind, 0.0), float(amount))
@@ -147,7 +141,7 @@ def wanted(trial_dir: str | os.PathLike[str]) -> Mapping[str, Wanted]:
 def _wanted(config_path: str, mtime_ns: int, size: int) -> Mapping[str, Wanted]:
     cfg = konfig.load(config_path)
     is_rotating = (cfg.get("checkpointer") or {}).get("max_to_keep") is not None
-    nodes = evaluator_nodes(cfg)
+    nodes = konfig.evaluator_nodes(cfg)
     found = {}
     for name, strategy in _strategies(config_path, mtime_ns, size).items():
         run = nodes[name].get("run") or {}
@@ -162,12 +156,12 @@ def _wanted(config_path: str, mtime_ns: int, size: int) -> Mapping[str, Wanted]:
 @functools.lru_cache(maxsize=4096)
 def _strategies(config_path: str, mtime_ns: int, size: int) -> Mapping[str, Strategy]:
     del mtime_ns, size  # In the cache's key: a config that was replaced is read again.
-    nodes = evaluator_nodes(konfig.load(config_path))
+    nodes = konfig.evaluator_nodes(konfig.load(config_path))
     strategies = {name: _strategy(node) for name, node in nodes.items()}
     return {name: strategy for name, strategy in strategies.items() if strategy.is_standalone}
 
 
-def _strategy(node: konfig.ConfigDict) -> Strategy:
+def _strategy(node: konfig.ConfigDict) -> Any:
     run = node.get("run")
     if run is None:
         return konfig.resolve(node).run
@@ -176,27 +170,10 @@ def _strategy(node: konfig.ConfigDict) -> Strategy:
     return known(run) if known else konfig.resolve(run)
 
 
-def evaluator_fingerprint(cfg: konfig.ConfigDict, name: str) -> str:
-    """Returns what identifies the numbers that evaluator `name` gives: a hash of everything that it reads.
-
-    That is its own node and what it takes from the root of the config, but not when it runs.
-    """
-    read = _read_by(cfg, name)
-    return konfig.fingerprint({key: value for key, value in read.items() if key not in _WITHOUT_INFLUENCE})
-
-
 def program_fingerprint(cfg: konfig.ConfigDict, name: str) -> str:
-    """Returns what two trials must share to use one built evaluator: `evaluator_fingerprint` and the model."""
-    return konfig.fingerprint({"evaluator": _read_by(cfg, name), **{key: cfg.get(key) for key in _MODEL}})
+    """Returns what two trials must share to use one built evaluator: what it reads, and the model."""
+    read = konfig.read_by_evaluator(cfg, name)
+    return konfig.fingerprint({"evaluator": read, **{key: cfg.get(key) for key in _MODEL}})
 
 
-_INHERITED = {"ds": "eval_ds", "losses": "train_losses", "metrics": "train_metrics"}
 _MODEL = ("model", "rng_streams", "seed", "sharding", "precision")
-# What is kept and what is read, with the same numbers.
-_WITHOUT_INFLUENCE = ("per_example", "keep_examples", "discard_opt")
-
-
-def _read_by(cfg: konfig.ConfigDict, name: str) -> dict[str, Any]:
-    node = evaluator_nodes(cfg)[name]
-    own = {key: node[key] for key in node if key != "run"}
-    return {**own, **{key: cfg.get(root) for key, root in _INHERITED.items() if node.get(key) is None}}

@@ -8,13 +8,11 @@ import threading
 import time
 from typing import Any, ClassVar, Protocol
 
+from kauldron_core import konfig
 from kauldron_core.errors import ConfigError
 from kauldron_core.evals.results import Collected, EvalResult
 from kauldron_core.evals.run_strategies import RunStrategy
 from kauldron_core.forward import AuxiliariesState, RngStreams, TrainState
-
-# Where a trainer keeps what its evaluators leave unset, if under another name.
-_INHERITED = {"ds": "eval_ds", "losses": "train_losses", "metrics": "train_metrics"}
 
 
 class EvaluationStopped(Exception):
@@ -84,7 +82,7 @@ class CollectingEvaluator(abc.ABC):
         if value is None:
             raise ConfigError(
                 f"evals.{self.name}.{field}: unset. Give it, or put the evaluator into the `evals` of a Trainer that "
-                f"has it (`{_INHERITED.get(field, field)}`)."
+                f"has it (`{konfig.INHERITED.get(field, field)}`)."
             )
         return value
 

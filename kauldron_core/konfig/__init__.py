@@ -8,6 +8,12 @@ from kauldron_core.konfig.comparing import MISSING, Change, diff, fingerprint, f
 from kauldron_core.konfig.config_dict import ConfigDict
 from kauldron_core.konfig.config_file import ConfigFile, load_config_file, read_trials
 from kauldron_core.konfig.defaults import register_default_values
+from kauldron_core.konfig.evaluator_nodes import (
+    INHERITED,
+    evaluator_fingerprint,
+    evaluator_nodes,
+    read_by_evaluator,
+)
 from kauldron_core.konfig.exporting import export, export_qualname
 from kauldron_core.konfig.files import from_json, load, save, to_json
 from kauldron_core.konfig.frozen import FrozenConfigDict, freeze
@@ -32,6 +38,7 @@ from kauldron_core.konfig.trusting import UntrustedError, trust, trust_run, trus
 from kauldron_core.konfig.typing import ConfigDictLike, WithRef
 
 __all__ = [
+    "INHERITED",
     "named_objects",
     "check_loadable",
     "pretty",
@@ -65,6 +72,8 @@ __all__ = [
     "configs",
     "diff",
     "expand",
+    "evaluator_fingerprint",
+    "evaluator_nodes",
     "fingerprint",
     "flatten",
     "from_json",
@@ -85,6 +94,7 @@ __all__ = [
     "parse_axis",
     "placeholder",
     "product",
+    "read_by_evaluator",
     "read_command",
     "read_trials",
     "ref_copy",

@@ -14,7 +14,7 @@ from kauldron_core.rundir.events import RESUMED_FROM, Event, EventFollower, Even
 from kauldron_core.rundir.examples import read_examples, write_examples
 from kauldron_core.rundir.layout import FORMAT, PackDir, RunDir, TrialDir
 from kauldron_core.rundir.leases import Holder, Lease, read_holder
-from kauldron_core.rundir.ledger import Strategy, Wanted, due
+from kauldron_core.rundir.ledger import Strategy, Wanted, due, has_ended
 from kauldron_core.rundir.lock import RunLock
 from kauldron_core.rundir.names import check_name, check_path, from_pointer, to_pointer
 from kauldron_core.rundir.pending import (
@@ -29,6 +29,7 @@ from kauldron_core.rundir.pending import (
     write_pending,
 )
 from kauldron_core.rundir.probe import check_probe, write_probe
+from kauldron_core.rundir.recording import claim_evaluation, failure, outcome, record_evaluation
 from kauldron_core.rundir.results import (
     Record,
     list_eval_results,
@@ -66,15 +67,19 @@ __all__ = [
     "check_name",
     "check_path",
     "check_probe",
+    "claim_evaluation",
     "committed_steps",
     "create_exclusive",
     "due",
+    "failure",
     "from_pointer",
+    "has_ended",
     "is_committed",
     "is_watched_by_run",
     "list_eval_results",
     "list_segments",
     "make_folder",
+    "outcome",
     "pack_of",
     "read_eval_result",
     "read_eval_results",
@@ -85,6 +90,7 @@ __all__ = [
     "read_pending",
     "read_status",
     "read_table",
+    "record_evaluation",
     "remove_temporaries",
     "result_path",
     "run_watch_path",

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from kauldron_core.rundir import committed, events, results
+from kauldron_core.rundir import committed, events, results, status
 from kauldron_core.rundir.layout import TrialDir
 
 
@@ -19,11 +19,6 @@ class Strategy(Protocol):
     It may also have `counts_removed`, whether removed checkpoints are to be among the steps, and `min_interval_s`, how
     long after the one before a checkpoint must have been saved.
     """
-
-    @property
-    def is_standalone(self) -> bool:
-        """Whether it runs on checkpoints, outside of training."""
-        ...
 
     def due_steps(self, checkpoint_steps: Iterable[int], is_final: bool) -> list[int]:
         """Returns the checkpoints to evaluate, oldest first."""
@@ -66,6 +61,15 @@ def due(trial_dir: str | os.PathLike[str], wanted: Mapping[str, Wanted], *, fini
     }
     order = {name: position for position, name in enumerate(wanted)}
     return sorted(pairs - recorded, key=lambda pair: (pair[1], order[pair[0]]))
+
+
+def has_ended(trial_dir: str | os.PathLike[str]) -> bool:
+    """Returns whether the training of a trial has ended: its status says so, or its own last event."""
+    folder = TrialDir(trial_dir)
+    if folder.status() in status.TERMINAL:
+        return True
+    known = events.read_events(folder.events)
+    return any(event["kind"] == "done" and event.get("status") != "preempted" for event in known)
 
 
 def _due(folder: TrialDir, name: str, strategy: Strategy, steps: list[int], finished: bool) -> list[int]:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import pathlib
+import contextlib
+import logging
 import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from kauldron_core import ckpts, rundir
+from kauldron_core import ckpts, konfig, rundir
 from kauldron_core.errors import ConfigError, RunFailed, unknown_name
-from kauldron_core.evals import EvalResult, Evaluator
+from kauldron_core.evals import Evaluator
 from kauldron_core.forward import AuxiliariesState
 
 if TYPE_CHECKING:
     from kauldron_core.train.trainer import Trainer
+
+_logger = logging.getLogger(__name__)
 
 
 def continuous_eval(
@@ -21,7 +24,8 @@ def continuous_eval(
 ) -> dict[str, AuxiliariesState]:
     """Evaluates the checkpoints in the trainer's workdir until training has ended.
 
-    Results are appended to `workdir/events` under the evaluator's name.
+    The same as `kdr eval --follow` does for a trial: what is due is kept from removal, each result is recorded once in
+    `workdir/evals`, whoever else evaluates there, and what fails is recorded too and does not end the others.
 
     Args:
       trainer: The experiment.
@@ -30,7 +34,7 @@ def continuous_eval(
       patience_s: How long to wait for the next checkpoint.
 
     Returns:
-      The states of the last evaluation, by name.
+      The states of the last evaluation that was made here, by name.
 
     Raises:
       ConfigError: If there is no such evaluator, or no workdir.
@@ -38,23 +42,37 @@ def continuous_eval(
     """
     if trainer.workdir is None:
         raise ConfigError("workdir: unset, there are no checkpoints to evaluate.")
-    workdir = pathlib.Path(trainer.workdir)
-    results: dict[str, dict[int, EvalResult]] = {evaluator.name: {} for evaluator in _selected(trainer, names)}
-    last_news = time.monotonic()
-    while True:
-        # In this order: a checkpoint that lands between the two looks is seen in the next round.
-        is_final = _has_ended(workdir)
-        steps = ckpts.all_steps(workdir / "checkpoints")
-        todo = [(name, step) for name in results for step in trainer.evals[name].run.due_steps(steps, is_final)]
-        todo = [(name, step) for name, step in todo if step not in results[name]]
-        for name, step in todo:
-            results[name][step] = _evaluate(trainer, workdir, trainer.evals[name], step)
-            last_news = time.monotonic()
-        if is_final:
-            return {name: found[max(found)].states for name, found in results.items() if found}
-        if time.monotonic() - last_news > patience_s:
-            raise RunFailed(f"{workdir}: no new checkpoint for {patience_s:g} s, and training has not ended.")
-        time.sleep(poll_s)
+    trial = rundir.TrialDir(trainer.workdir)
+    wanted = {evaluator.name: _wanted(trainer, evaluator) for evaluator in _selected(trainer, names)}
+    states: dict[str, dict[int, AuxiliariesState]] = {name: {} for name in wanted}
+    news_s = time.monotonic()
+    with contextlib.closing(rundir.Backlog(trial, lambda: wanted)) as backlog:
+        while True:
+            # In this order: a checkpoint that lands between the two looks is seen in the next round.
+            is_over = rundir.has_ended(trial)
+            due = backlog.look(finished=is_over)
+            if is_over and not due:
+                return {name: found[max(found)] for name, found in states.items() if found}
+            is_news = False
+            for name, step in due:
+                found = _evaluate(trainer, trial, name, step)
+                if found is not None:
+                    states[name][step], is_news = found, True
+                    break  # What is due may have changed meanwhile.
+            if is_news:
+                news_s = time.monotonic()
+            elif time.monotonic() - news_s > patience_s:
+                raise RunFailed(f"{trial.path}: no new checkpoint for {patience_s:g} s, and training has not ended.")
+            else:
+                time.sleep(poll_s)
+
+
+def _wanted(trainer: Trainer, evaluator: Evaluator) -> rundir.Wanted:
+    run, keeper = evaluator.run, trainer.checkpointer
+    limit = getattr(run, "max_pending", None)
+    if limit is None and keeper is not None and keeper.max_to_keep is not None:
+        limit = rundir.DEFAULT_MAX_PENDING
+    return rundir.Wanted(run, limit, getattr(run, "when_behind", None) == "block")
 
 
 def _selected(trainer: Trainer, names: str | Iterable[str] | None) -> list[Evaluator]:
@@ -67,21 +85,37 @@ def _selected(trainer: Trainer, names: str | Iterable[str] | None) -> list[Evalu
     return [trainer.evals[name] for name in names]
 
 
-def _has_ended(workdir: pathlib.Path) -> bool:
-    events = rundir.read_events(workdir / "events")
-    return any(event["kind"] == "done" and event.get("status") != "preempted" for event in events)
+def _evaluate(trainer: Trainer, trial: rundir.TrialDir, name: str, step: int) -> AuxiliariesState | None:
+    """Evaluates a checkpoint and records what came out; returns the states, None if there are none.
+
+    Somebody else may be at it, or it fails, which is recorded too.
+    """
+    lease = rundir.claim_evaluation(trial, name, step)
+    if lease is None:
+        return None
+    started, result = time.monotonic(), None
+    try:
+        try:
+            state = ckpts.load(trial.checkpoints, trainer.state_specs, step=step).state
+            result = trainer.evals[name].evaluate(state)
+            found = rundir.outcome(trial, name, step, result)
+        except Exception as error:
+            # One bad checkpoint must not end the evaluation of the others.
+            found = rundir.failure(trial, step, error)
+            _logger.warning("evaluator %s at step %d %s: %s", name, step, found["status"], found["error"])
+        seconds = time.monotonic() - started
+        rundir.record_evaluation(trial, name, step, found, fingerprint=_fingerprint(trainer, name), seconds=seconds)
+    finally:
+        lease.release(forget=True)
+    return None if result is None else result.states
 
 
-def _evaluate(trainer: Trainer, workdir: pathlib.Path, evaluator: Evaluator, step: int) -> EvalResult:
-    state = ckpts.load(workdir / "checkpoints", trainer.state_specs, step=step).state
-    result = evaluator.evaluate(state)
-    with rundir.EventWriter(workdir / "events", writer=evaluator.name) as log:
-        log.append(
-            "evaluated",
-            step,
-            split=evaluator.name,
-            values=result.values,
-            num_examples=result.num_examples,
-            seconds=result.seconds,
-        )
-    return result
+def _fingerprint(trainer: Trainer, name: str) -> str:
+    """Returns what identifies the evaluator; nothing where no config says so."""
+    cfg = trainer.raw_cfg
+    if cfg is None or name not in konfig.evaluator_nodes(cfg):
+        return ""
+    try:
+        return konfig.evaluator_fingerprint(cfg, name)
+    except ConfigError:  # It holds what has no name in a file.
+        return ""

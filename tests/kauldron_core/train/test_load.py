@@ -6,6 +6,7 @@ import os
 import pathlib
 import shutil
 import threading
+import time
 from typing import Any
 
 import jax
@@ -114,22 +115,45 @@ def test_continuous_eval_follows_a_run_to_its_end(tmp_path: pathlib.Path) -> Non
         "beside": kd.evals.Evaluator(run=StandaloneEveryCheckpoint()),
         "last": kd.evals.Evaluator(run=StandaloneLastCheckpoint()),
     }
-    trainer = experiments.trainer(tmp_path, evals=evals)
+    keeper = kd.ckpts.Checkpointer(save_interval_steps=4, max_to_keep=1)
+    trainer = experiments.trainer(tmp_path, evals=evals, checkpointer=keeper)
     found: dict[str, Any] = {}
     beside = threading.Thread(target=lambda: found.update(trainer.continuous_eval(poll_s=0.02)))
     beside.start()
-    state = experiments.trainer(tmp_path, evals=evals).train()
+    while not rundir.Lease.is_live(rundir.watch_path(tmp_path, "beside")):
+        time.sleep(0.01)
+    state = experiments.trainer(tmp_path, evals=evals, checkpointer=keeper).train()
     beside.join(60)
     assert set(found) == {"beside", "last"}
     expected = trainer.evals["beside"].evaluate(jax.device_get(state))
     assert found["beside"].scalars() == found["last"].scalars() == expected.values
-    events = [event for event in rundir.read_events(tmp_path / "events") if event["kind"] == "evaluated"]
-    assert sorted((event["split"], event["step"]) for event in events) == [
-        ("beside", 4),
-        ("beside", 8),
-        ("beside", 12),
-        ("last", 12),
-    ]
+    records = rundir.read_eval_results(tmp_path)
+    assert list(records) == [("beside", 4), ("beside", 8), ("beside", 12), ("last", 12)]
+    assert {record["status"] for record in records.values()} == {"done"}
+    assert records["last", 12]["values"] == expected.values
+    assert trainer.continuous_eval() == {}, "each once"
+    assert rundir.awaited_steps(tmp_path, [4, 8]) == {}, "it keeps nothing any more"
+
+
+def test_continuous_eval_leaves_out_what_was_saved_too_soon_and_goes_on_after_a_bad_one(tmp_path: pathlib.Path) -> None:
+    run = StandaloneEveryCheckpoint(min_interval_s=3600)
+    evals = {"spaced": kd.evals.Evaluator(run=run), "all": kd.evals.Evaluator(run=StandaloneEveryCheckpoint())}
+    trainer = experiments.trainer(tmp_path, evals=evals)
+    trainer.train()
+    for path in (tmp_path / "checkpoints" / "ckpt_8" / "state").rglob("*"):
+        if path.is_file():
+            path.write_bytes(b"")
+    assert set(trainer.continuous_eval()) == {"spaced", "all"}
+    statuses = {key: record["status"] for key, record in rundir.read_eval_results(tmp_path).items()}
+    assert statuses == {
+        ("spaced", 4): "done",
+        ("spaced", 12): "done",
+        ("all", 4): "done",
+        ("all", 8): "failed",
+        ("all", 12): "done",
+    }
+    with pytest.raises(ConfigError, match=r"evals\.spaced\.run: StandaloneEveryCheckpoint .* checkpointer is None"):
+        experiments.trainer(evals=evals, checkpointer=None)
 
 
 def test_continuous_eval_does_not_wait_for_ever(tmp_path: pathlib.Path) -> None:
