@@ -1,12 +1,18 @@
 """A sweep over learning rates, packed into one program, against one trial after the other.
 
-    python benchmarks/packs.py [--trials=8,64,512] [--alone=8] [--peer=PYTHON]
+    python benchmarks/packs.py [--trials=8,64,512] [--alone=8] [--peer=PYTHON] [--convnet=64] [--command=512]
 
 Prints the seconds of a whole sweep, compilation included, in a process that has imported everything: ours packed, ours
 alone (the second and later trials share the compiled step), a hand-written `jax.jit` loop that is compiled for each
 trial, and with `--peer`, the Python of an environment with Kauldron 1.4.2, its trainer in a for loop. Where one by one,
 `--alone` trials are run and the time is scaled, which is marked by a star. All write what they measure nowhere; `equal`
-is the largest difference between the final parameters of ours and of the hand-written loop.
+is the largest difference between the final parameters of ours and of the hand-written loop. `plan` is what planning
+takes in a sweep: finding out what packs, three steps alone and packed, and a few steps timed. The last line says how
+the time packed grows.
+
+With `--convnet`, so many trials of a small convolutional net on the digits, packed and alone, and what the planner
+says: on a CPU packed is slower. With `--command`, the whole command `kdr sweep` with so many trials of the first sweep:
+Ray, its workers, a checkpoint for each trial and MLflow included.
 """
 
 # No `annotations` from `__future__`: `Key` in the model below is the one of whichever library trains.
@@ -15,6 +21,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from typing import Any
 
@@ -102,26 +109,66 @@ def configs(count: int, **fields: Any) -> list[Any]:
     return made
 
 
-def packed(count: int) -> tuple[float, Any]:
-    """Returns the seconds of the sweep as one pack, planning included, and the states."""
+def get_config() -> Any:
+    """Returns one trial of the sweep, for `kdr sweep`; it saves its last state."""
+    from kauldron_core import konfig
+
+    with konfig.imports():
+        from kauldron_core import kd
+    cfg = configs(1, steps_per_call=20)[0]
+    cfg.checkpointer = kd.ckpts.Checkpointer(save_interval_steps=NUM_STEPS)
+    return cfg
+
+
+def convnet_configs(count: int) -> list[Any]:
+    """Returns a sweep of a convolutional net on the digits."""
+    from kauldron_core import konfig
+    from pipelines.configs import digits
+
+    with konfig.imports():
+        from kauldron_core import kd
+    made = []
+    for rate in rates(count):
+        cfg = digits.get_config()
+        cfg.num_train_steps = NUM_STEPS
+        cfg.log_metrics_every = NUM_STEPS
+        cfg.model = kd.nn.ConvNet(features=(16, 32), num_classes=10, image="batch.image")
+        cfg.train_ds.transforms = [kd.data.Rearrange(key="image", pattern="h w -> h w 1")]
+        cfg.optimizer.learning_rate = rate
+        cfg.checkpointer = None
+        cfg.evals = {}
+        made.append(cfg)
+    return made
+
+
+def packed(sweep: list[Any]) -> tuple[float, Any]:
+    """Returns the seconds of a sweep as one pack, tracing included, and how it ended."""
     from kauldron_core import packs
 
     jax.clear_caches()
-    sweep = configs(count, steps_per_call=20)
     began = time.perf_counter()
     result = packs.train(sweep)
     jax.block_until_ready(result.states)
     return time.perf_counter() - began, result
 
 
-def alone(count: int) -> list[float]:
-    """Returns the seconds of so many trials one by one; only the first compiles."""
+def planned(sweep: list[Any]) -> tuple[float, Any]:
+    """Returns the seconds that planning takes in a sweep, and the plan."""
+    from kauldron_core import packs
+
+    jax.clear_caches()
+    began = time.perf_counter()
+    plan = packs.refine(sweep, packs.plan(sweep))
+    return time.perf_counter() - began, plan
+
+
+def alone(sweep: list[Any]) -> list[float]:
+    """Returns the seconds of each trial, one by one; only the first compiles."""
     from kauldron_core import konfig
     from kauldron_core.train import compiled
 
     jax.clear_caches()
     compiled.clear()
-    sweep = configs(count)
     seconds = []
     for cfg in sweep:
         began = time.perf_counter()
@@ -181,12 +228,40 @@ def difference(states: Any, rows: list[int], finals: list[Any]) -> float:
     return max(float(np.max(np.abs(a - b))) for a, b in pairs)
 
 
+def convnet(count: int, num_alone: int) -> str:
+    """Returns what a sweep of the convolutional net takes."""
+    sweep = convnet_configs(count)
+    own = alone(sweep[:num_alone])
+    ours = own[0] + float(np.median(own[1:])) * (count - 1)
+    seconds, _ = packed(sweep)
+    _, plan = planned(sweep)
+    star = "*" if num_alone < count else ""
+    return (
+        f"{count} trials of a convolutional net on the digits: packed {seconds:.1f} s, alone {ours:.1f}{star} s\n"
+        + "\n".join(plan.explain())
+    )
+
+
+def command_seconds(count: int, *words: str) -> float:
+    """Returns the seconds of the whole command `kdr sweep` with so many trials."""
+    with tempfile.TemporaryDirectory() as root:
+        command = [sys.executable, "-m", "pipelines.sweep", __file__, f"--run.root={root}/runs", "--run.name=packs"]
+        axis = f"--sweep.optimizer.learning_rate=logspace(1e-4, 1e-1, {count})"
+        env = {**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{root}/mlflow.db"}
+        env.pop("NPROC")
+        began = time.perf_counter()
+        subprocess.run([*command, axis, *words], check=True, stdout=subprocess.DEVNULL, env=env)
+        return time.perf_counter() - began
+
+
 def main() -> None:
     """Measures and prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", default="8,64,512")
     parser.add_argument("--alone", type=int, default=8, help="trials to run one by one")
     parser.add_argument("--peer", help="Python of an environment with Kauldron 1.4.2")
+    parser.add_argument("--convnet", type=int, default=0, help="trials of a convolutional net")
+    parser.add_argument("--command", type=int, default=0, help="trials of the whole command")
     parser.add_argument("--as-peer", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.as_peer:
@@ -201,16 +276,29 @@ def main() -> None:
     if arguments.peer:
         command = [arguments.peer, __file__, f"--as-peer={arguments.alone}"]
         peer = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
-    own = alone(arguments.alone)
+    own = alone(configs(arguments.alone))
     lead = konfig.resolve(configs(1)[0])
     data = iter(lead.train_ds)
     batches = [next(data) for _ in range(NUM_STEPS)]
     params = lead.init_state().params
     table = Table(title=f"a sweep of trials with {NUM_STEPS} steps, in seconds", title_justify="left")
-    for name in ("trials", "packed", "alone", "by hand", "Kauldron", "alone / packed", "by hand / packed", "equal"):
+    for name in (
+        "trials",
+        "packed",
+        "plan",
+        "alone",
+        "by hand",
+        "Kauldron",
+        "alone / packed",
+        "by hand / packed",
+        "equal",
+    ):
         table.add_column(name, justify="right")
-    for count in map(int, arguments.trials.split(",")):
-        seconds, result = packed(count)
+    growth = {}
+    for count in map(int, arguments.trials.split(",") if arguments.trials else ()):
+        sweep = configs(count, steps_per_call=20)
+        seconds, result = packed(sweep)
+        growth[count] = seconds
         rows = np.linspace(0, count - 1, min(arguments.alone, count)).astype(int).tolist()
         hand, finals = by_hand([rates(count)[row] for row in rows], batches, params)
         hand *= count / len(rows)
@@ -220,6 +308,7 @@ def main() -> None:
         table.add_row(
             str(count),
             f"{seconds:.2f}",
+            f"{planned(sweep)[0]:.1f}",
             f"{ours:.1f}{star}",
             f"{hand:.1f}{star}",
             "" if theirs is None else f"{theirs:.1f}{star}",
@@ -227,7 +316,21 @@ def main() -> None:
             f"{hand / seconds:.1f}",
             f"{difference(result.states, rows, finals):.1e}",
         )
-    Console().print(table)
+    console = Console()
+    console.print(table)
+    if len(growth) > 1:
+        (few, first), (many, last) = min(growth.items()), max(growth.items())
+        each = (last - first) / (many - few)
+        console.print(f"packed: {first - few * each:.2f} s and {1e3 * each:.2f} ms a trial")
+    if arguments.convnet:
+        console.print(convnet(arguments.convnet, arguments.alone), highlight=False)
+    if arguments.command:
+        whole = command_seconds(arguments.command)
+        theirs = None if peer is None else peer * arguments.command / arguments.alone
+        against = (
+            "" if theirs is None else f"; Kauldron in a for loop {theirs:.0f}* s, {theirs / whole:.1f} times as long"
+        )
+        console.print(f"kdr sweep with {arguments.command} trials: {whole:.1f} s{against}")
 
 
 if __name__ == "__main__":

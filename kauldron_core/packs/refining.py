@@ -83,7 +83,7 @@ def _verdict(configs: Sequence[Any], pack: Pack, concurrency: int) -> tuple[bool
         found = timed([configs[index] for index in pack.members], pack.arguments, concurrency=concurrency)
     except Exception as error:  # Whatever the compiler can't do for many trials it may do for one.
         return False, f"trials {ranges(pack.members)}: alone, since packed steps fail: {first_line(error)}"
-    return found.is_faster, f"{found}{'' if found.is_faster else ', so they train alone'}"
+    return found.is_faster, str(found)
 
 
 def _alike(plan: Plan, differences: Differences) -> list[list[Pack]]:

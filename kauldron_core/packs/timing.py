@@ -22,6 +22,8 @@ _MAX_MEMBERS = 32
 _REPEATS = 5
 _SAMPLE_S = 0.05
 _LIMIT_S = 3.0
+_TRIAL_S = 0.1
+"""What a trial costs besides its steps on a worker that is warm: to be handed out, to open and to save."""
 _SILENT = Outputs()
 
 
@@ -31,13 +33,15 @@ class Timing:
 
     Attributes:
       num_trials: How many trials.
+      num_steps: How many steps each makes.
       packed_s: A step of all of them, packed.
       alone_s: A step of one of them alone.
-      num_measured: How many were in the pack that was timed; more take more in proportion.
+      num_measured: How many were in the pack that was timed; the rest is extrapolated.
       concurrency: How many would train side by side.
     """
 
     num_trials: int
+    num_steps: int
     packed_s: float
     alone_s: float
     num_measured: int
@@ -50,15 +54,18 @@ class Timing:
 
     @property
     def is_faster(self) -> bool:
-        """Whether packed is faster."""
-        return self.packed_s < self.all_alone_s
+        """Whether they are trained sooner packed."""
+        started_s = self.num_trials * _TRIAL_S / min(self.concurrency, self.num_trials)
+        return self.num_steps * self.packed_s < self.num_steps * self.all_alone_s + started_s
 
     def __str__(self) -> str:
         workers = "1 worker" if self.concurrency == 1 else f"{self.concurrency} workers"
         measured = "" if self.num_measured == self.num_trials else f" (from {self.num_measured})"
         packed = f"packed {_ms(self.packed_s)} a step for all{measured}"
         alone = f"alone {self.num_trials} x {_ms(self.alone_s)} on {workers} = {_ms(self.all_alone_s)}"
-        return f"{self.num_trials} trials: {packed}, {alone}"
+        # Short trainings are mostly starting.
+        starts = f", and {_TRIAL_S:g} s to start each" if self.is_faster and self.packed_s > self.all_alone_s else ""
+        return f"{self.num_trials} trials: {packed}, {alone}{starts}{'' if self.is_faster else ', so they train alone'}"
 
 
 def timed(configs: Sequence[Any], arguments: Sequence[str], *, concurrency: int) -> Timing:
@@ -78,9 +85,19 @@ def timed(configs: Sequence[Any], arguments: Sequence[str], *, concurrency: int)
     # A vmapped step may be several times slower than the steps it stands for.
     affordable = int(_LIMIT_S / (4 * alone_s * lead.steps_per_call))
     size = min(len(configs), _MAX_MEMBERS, max(affordable, 2))
-    chosen = [configs[index * len(configs) // size] for index in range(size)]
-    packed_s = _seconds(_calls_packed(chosen, lead, arguments, rows)) / lead.steps_per_call
-    return Timing(len(configs), packed_s * len(configs) / size, alone_s, size, concurrency)
+
+    def packed_s(size: int) -> float:
+        chosen = [configs[index * len(configs) // size] for index in range(size)]
+        return _seconds(_calls_packed(chosen, lead, arguments, rows)) / lead.steps_per_call
+
+    many_s = packed_s(size)
+    found = Timing(len(configs), lead.last_step, many_s * len(configs) / size, alone_s, size, concurrency)
+    few = size // 4
+    if found.is_faster or size == len(configs) or few < 1:
+        return found
+    # In proportion is too much where a call costs more than what is in it.
+    each_s = max(many_s - packed_s(few), 0.0) / (size - few)
+    return dataclasses.replace(found, packed_s=many_s + (len(configs) - size) * each_s)
 
 
 def _calls_alone(trainer: Trainer, state: Any) -> Callable[[], Any]:

@@ -44,7 +44,7 @@ def load_images() -> dict[str, np.ndarray]:
 
 
 def convolutional(rate: float) -> Any:
-    cfg = config(optimizer__learning_rate=rate, model=here.Convolutions(), evals={})
+    cfg = config(optimizer__learning_rate=rate, model=here.Convolutions(), evals={}, num_train_steps=10_000)
     cfg.train_ds = kd.data.InMemoryPipeline(loader=here.load_images, batch_size=8)
     return cfg
 
