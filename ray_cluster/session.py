@@ -10,6 +10,7 @@ import pathlib
 import shutil
 import socket
 import tempfile
+import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -65,6 +66,8 @@ def _local_ray(run: rundir.RunDir) -> Iterator[None]:
     in_use = _mark_in_use(temp_dir)
     try:
         _write_private(token_path, os.environ["RAY_AUTH_TOKEN"])
+        # JAX warns of a fork; each of these becomes another program at once.
+        warnings.filterwarnings("ignore", message=r"os\.fork\(\) was called", category=RuntimeWarning)
         with _own_process_group():
             ray.init(
                 address="local",
