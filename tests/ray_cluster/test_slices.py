@@ -4,10 +4,13 @@ import time
 
 import pytest
 
+import ray_cluster
+from kauldron_core import rundir
 from kauldron_core.errors import ConfigError
-from ray_cluster import Sweep
+from ray_cluster import Sweep, environment
 from ray_cluster.jax_process import ProcessSettings
 from ray_cluster.spec import TpuSlice
+from tests.ray_cluster import tiny
 
 ASKED = TpuSlice("v4", "2x2x2")
 
@@ -104,3 +107,25 @@ def test_a_trial_has_the_hosts_of_one_slice_in_their_order(tmp_path):
     bundles = ray.util.placement_group_table(placed)["bundles_to_node_id"]
     assert [nodes[bundles[number]] for number in range(2)] == ["0", "1"]
     next_one.release()
+
+
+@pytest.mark.cluster
+@pytest.mark.soak
+@pytest.mark.usefixtures("no_leaks", "tpu_nodes")
+def test_trials_that_own_a_slice_take_turns_on_it(run_dir, monkeypatch):
+    # The nodes only say that they have TPUs: JAX finds its CPU there.
+    monkeypatch.setattr(environment, "platform_of", lambda resources: "cpu")
+    plan = tiny.plan(
+        run_dir,
+        *(tiny.trial(index) for index in range(2)),
+        pools=(),
+        accelerator="v4",
+        topology="2x2x2",
+        resources={"TPU": 4},
+    )
+    results = ray_cluster.run(plan)
+    assert [row.status for row in results.rows] == ["done", "done"]
+    run = rundir.RunDir(run_dir)
+    workers = [rundir.read_status(run.trial(row.name))["worker"] for row in results.rows]
+    assert workers[0]["pid"] == workers[1]["pid"]
+    assert all((run.trial(row.name).logs / "stdout-1.log").exists() for row in results.rows)
