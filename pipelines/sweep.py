@@ -108,7 +108,8 @@ def command(
     if resume is not None and not retry_failed:
         settled = results_if_settled(find_run(resume), spec)
         if settled is not None:
-            return _show_settled(settled, spec, resume=resume, no_tracking=no_tracking, strict=strict)
+            with watchers(spec, no_tracking=no_tracking) as (report, recorder):
+                return _show_settled(settled, spec, report=report, recorder=recorder, strict=strict)
     with watchers(spec, no_tracking=no_tracking) as (report, recorder):
         return start(prepare(), report=report, recorder=recorder, address=address, strict=strict)
 
@@ -148,9 +149,14 @@ def start(
       strict: Whether a trial that diverged is a failure.
     """
     ray_cluster.check(prepared.plan, address=address)
-    was_there = rundir.RunDir(prepared.plan.run_dir).exists()
+    run_dir = rundir.RunDir(prepared.plan.run_dir)
+    was_there = run_dir.exists()
     prepared = with_packs(prepared, address=address)
     prepared.write_sources()
+    if was_there and not prepared.plan.retry_failed:
+        settled = results_if_settled(run_dir, prepared.plan.sweep)
+        if settled is not None:
+            return _show_settled(settled, prepared.plan.sweep, report=report, recorder=recorder, strict=strict)
     resources = ", ".join(f"{name} {amount:g}" for name, amount in prepared.plan.sweep.resources.items())
     report.expect(evaluators=prepared.evaluators, ranking=prepared.ranking, resources=resources)
     search = prepared.plan.sweep.search
@@ -174,21 +180,22 @@ def start(
     )
 
 
-def _show_settled(results: Results, spec: Sweep, *, resume: str, no_tracking: bool, strict: bool) -> int:
+def _show_settled(
+    results: Results, spec: Sweep, *, report: LiveReport, recorder: RecorderProcess | None, strict: bool
+) -> int:
     """Shows a run in which nothing is missing, and records what was not recorded."""
-    with watchers(spec, no_tracking=no_tracking) as (report, recorder):
-        if recorder is not None:
-            recorder.start(rundir.RunDir(results.run_dir))
-            recorder.close(results)
-        return _conclude(
-            results,
-            report=report,
-            recorder=recorder,
-            evaluators=tuple(sources_of(results.metric_names)),
-            ranking=Ranking(spec.metric, spec.mode) if spec.metric else None,
-            resume_command=f"kdr sweep --resume={resume}",
-            strict=strict,
-        )
+    if recorder is not None:
+        recorder.start(rundir.RunDir(results.run_dir))
+        recorder.close(results)
+    return _conclude(
+        results,
+        report=report,
+        recorder=recorder,
+        evaluators=tuple(sources_of(results.metric_names)),
+        ranking=Ranking(spec.metric, spec.mode) if spec.metric else None,
+        resume_command=f"kdr sweep --resume={results.run_dir}",
+        strict=strict,
+    )
 
 
 def _conclude(

@@ -36,10 +36,12 @@ def lay_out(prepared: planning.Prepared) -> rundir.RunDir:
     return run
 
 
+WORDS = ("--sweep.model.hidden=[16, 32]", "--sweep.optimizer=[optax.sgd(0.05), optax.adam(1e-3)]", "--run.name=demo")
+
+
 @pytest.fixture
 def run(tmp_path: Path) -> rundir.RunDir:
-    words = ("--sweep.model.hidden=[16, 32]", "--sweep.optimizer=[optax.sgd(0.05), optax.adam(1e-3)]")
-    return lay_out(prepare(*words, f"--run.root={tmp_path}", "--run.name=demo", "--run.max_failures=5"))
+    return lay_out(prepare(*WORDS, f"--run.root={tmp_path}", "--run.max_failures=5"))
 
 
 def test_a_run_goes_on_from_its_folder_alone(run: rundir.RunDir, tmp_path: Path) -> None:
@@ -176,6 +178,16 @@ def test_sources_keep_the_types_of_points(run: rundir.RunDir) -> None:
     trials = sources.read_trials(run)
     assert isinstance(dict(trials[0].overrides)["optimizer"], konfig.ConfigDict)
     assert [trial.index for trial in trials] == [0, 1, 2, 3]
+
+
+def test_the_same_command_again_shows_a_run_in_which_nothing_is_missing(
+    run: rundir.RunDir, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for trial in run.trials():
+        rundir.write_status(trial, "diverged", reason="loss xent is nan at step 3")
+    assert main(["sweep", DIGITS, *WORDS, f"--run.root={tmp_path}", "--no-tracking"]) == 0
+    assert capsys.readouterr().out.count("diverged: loss xent is nan at step 3") == 4
+    assert "ray" not in sys.modules
 
 
 @pytest.mark.process
