@@ -246,6 +246,8 @@ def evaluate_source(
             records[task] = {"trial": task.trial.name, **record}
             _tell(on_record, records[task])
         if is_all:
+            for trial in {task.trial for task in records}:
+                rundir.remove_leftovers(trial)
             return source.arrange(records)
         if not todo:
             time.sleep(poll_s)

@@ -144,6 +144,8 @@ class _Evaluating:
         self._actors.end()
         while self._split:
             self._split.popitem()[1].lease.release(forget=True)
+        for trial in {task.trial for task in self._records}:
+            rundir.remove_leftovers(trial)
         shutil.rmtree(self._probe.path, ignore_errors=True)
 
     def _scan(self) -> bool:

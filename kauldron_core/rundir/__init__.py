@@ -29,7 +29,7 @@ from kauldron_core.rundir.pending import (
     write_pending,
 )
 from kauldron_core.rundir.probe import check_probe, write_probe
-from kauldron_core.rundir.recording import claim_evaluation, failure, outcome, record_evaluation
+from kauldron_core.rundir.recording import claim_evaluation, failure, outcome, record_evaluation, remove_leftovers
 from kauldron_core.rundir.results import (
     Record,
     list_eval_results,
@@ -91,6 +91,7 @@ __all__ = [
     "read_status",
     "read_table",
     "record_evaluation",
+    "remove_leftovers",
     "remove_temporaries",
     "result_path",
     "run_watch_path",

@@ -8,11 +8,15 @@ dot, which every reader of the run directory ignores.
 from __future__ import annotations
 
 import errno
+import functools
+import hashlib
 import json
 import os
 import pathlib
 import time
 from typing import Any
+
+from kauldron_core.rundir import processes
 
 _TEMPORARY = ".tmp-"
 
@@ -104,7 +108,7 @@ def sync_folder(folder: pathlib.Path) -> None:
 
 def temporary_path(folder: pathlib.Path) -> pathlib.Path:
     """Returns a new name in `folder` which no reader looks at and no other writer uses."""
-    return folder / f"{_TEMPORARY}{os.getpid()}-{os.urandom(6).hex()}"
+    return folder / f"{_TEMPORARY}{_machine()}-{os.getpid()}-{os.urandom(6).hex()}"
 
 
 def write_all(descriptor: int, data: bytes) -> None:
@@ -119,14 +123,14 @@ def remove_temporaries(root: str | os.PathLike[str], *, older_than_s: float = 36
 
     Args:
       root: The folder to search, with all folders below but those of checkpoints, which Orbax writes.
-      older_than_s: Younger files may belong to a writer at work.
+      older_than_s: Younger files may belong to a writer at work, unless it is known to be dead.
     """
     removed = 0
     for folder, folders, names in os.walk(root):
         folders[:] = [name for name in folders if name != "checkpoints"]
         for name in names:
             path = pathlib.Path(folder, name)
-            if name.startswith(_TEMPORARY) and _age_s(path) > older_than_s:
+            if name.startswith(_TEMPORARY) and (_is_orphan(name) or _age_s(path) > older_than_s):
                 _remove(path)
                 removed += 1
     return removed
@@ -148,6 +152,17 @@ def _write_temporary(folder: pathlib.Path, data: bytes | str) -> pathlib.Path:
 
 def _remove(path: pathlib.Path) -> None:
     path.unlink(missing_ok=True)
+
+
+@functools.cache
+def _machine() -> str:
+    return hashlib.sha256(processes.machine_id().encode()).hexdigest()[:8]
+
+
+def _is_orphan(name: str) -> bool:
+    """Returns whether the writer of a temporary file is known to be dead."""
+    parts = name.removeprefix(_TEMPORARY).split("-")
+    return len(parts) == 3 and parts[0] == _machine() and parts[1].isdecimal() and not processes.exists(int(parts[1]))
 
 
 def _age_s(path: pathlib.Path) -> float:

@@ -21,7 +21,7 @@ import threading
 import time
 from typing import Any
 
-from kauldron_core.rundir import atomic
+from kauldron_core.rundir import atomic, processes
 
 DEFAULT_TTL_S = 60.0
 _KEPT_GENERATIONS = 8  # Old ones stay a while: a slow claimant then meets "exists" and not a free number.
@@ -60,15 +60,9 @@ class Holder:
 
     def is_process_alive(self) -> bool | None:
         """Returns whether the holding process exists, or None when it can't be seen from here."""
-        if self.machine != machine_id():
+        if self.machine != processes.machine_id():
             return None
-        try:
-            os.kill(self.pid, 0)
-        except ProcessLookupError:
-            return False
-        except PermissionError:
-            pass  # It exists and belongs to another user.
-        return process_start(self.pid) == self.process_start
+        return processes.exists(self.pid) and processes.process_start(self.pid) == self.process_start
 
     def __str__(self) -> str:
         return f"{self.host} pid {self.pid}"
@@ -184,32 +178,12 @@ def read_holder(path: str | os.PathLike[str]) -> Holder | None:
     return Holder(generation=generation, age_s=age_s, is_released=beaten_at_s == 0, **identity)
 
 
-def machine_id() -> str:
-    """Returns what is equal for two processes exactly if each sees the other's process number."""
-    try:
-        boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        return f"{boot}:{os.readlink('/proc/self/ns/pid')}"
-    except OSError:
-        return os.uname().nodename  # No /proc (macOS): one process numbering per host.
-
-
-def process_start(pid: int) -> str:
-    """Returns the start time of process `pid` in clock ticks since boot, or "" when it has ended or isn't told."""
-    try:
-        text = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
-    # Source: proc(5), /proc/pid/stat: field 2 is a name in brackets that may hold spaces, 3 the state, 22 the start.
-    fields = text.rpartition(")")[2].split()
-    return "" if fields[0] in "ZX" else fields[19]
-
-
 def _identity(ttl_s: float, note: str) -> dict[str, Any]:
     return {
         "host": os.uname().nodename,
-        "machine": machine_id(),
+        "machine": processes.machine_id(),
         "pid": os.getpid(),
-        "process_start": process_start(os.getpid()),
+        "process_start": processes.process_start(os.getpid()),
         "ttl_s": ttl_s,
         "note": note,
     }

@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Mapping
 from typing import Any
 
-from kauldron_core.rundir import committed, examples, pending, results
+from kauldron_core.rundir import atomic, committed, examples, pending, results
 from kauldron_core.rundir.layout import TrialDir
 from kauldron_core.rundir.leases import Lease
 from kauldron_core.rundir.results import Record
@@ -120,3 +120,14 @@ def record_evaluation(
         return record
     is_first = results.write_eval_result(trial_dir, name, step, record, again=again)
     return record if is_first else results.read_eval_result(trial_dir, name, step) or record
+
+
+def remove_leftovers(trial_dir: str | os.PathLike[str]) -> None:
+    """Removes what killed evaluators have left: claims on what has a record by now, and half-written files."""
+    trial = TrialDir(trial_dir)
+    for name, step in results.list_eval_results(trial):
+        path = pending.work_path(trial, name, step)
+        lease = Lease.acquire(path) if path.exists() else None
+        if lease is not None:
+            lease.release(forget=True)
+    atomic.remove_temporaries(trial.evals)

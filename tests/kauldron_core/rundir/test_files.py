@@ -17,6 +17,7 @@ import pytest
 
 from kauldron_core import rundir
 from kauldron_core.errors import ConfigError, RunFailed
+from kauldron_core.rundir import atomic
 
 ROOT = pathlib.Path(__file__).parents[3]
 
@@ -91,7 +92,16 @@ def test_what_json_cannot_hold_is_refused_before_anything_is_written(tmp_path: p
     assert os.listdir(tmp_path) == []
 
 
-def test_left_over_temporaries_are_removed_only_when_old(tmp_path: pathlib.Path):
+def test_left_over_temporaries_are_removed_when_old_or_their_writer_is_dead(tmp_path: pathlib.Path):
+    child = subprocess.Popen(["true"])
+    child.wait()
+    own = atomic.temporary_path(tmp_path)
+    own.write_text("at work")
+    half = tmp_path / own.name.replace(f"-{os.getpid()}-", f"-{child.pid}-")
+    half.write_text("hal")
+    assert rundir.remove_temporaries(tmp_path) == 1
+    assert os.listdir(tmp_path) == [own.name]
+    own.unlink()
     (tmp_path / "sub").mkdir()
     for name in (".tmp-1-aa", "sub/.tmp-2-bb", "sub/kept"):
         (tmp_path / name).write_text("x")
