@@ -106,36 +106,11 @@ class StackedCheckpoints:
         Args:
           spec_of: Shapes of the states.
         """
-        found = self.read(spec_of)
-        if found is not None:
-            self._last_step = found[0]
-            self._pending[found[0]] = (spec_of(1), found[2])
-            for _ in self._pointed([found[0]]):
-                pass
-        return found
-
-    @property
-    def latest_step(self) -> int | None:
-        """The newest checkpoint, None if there is none."""
-        return self._keeper.latest_step
-
-    def ended_at(self, step: int) -> dict[str, Any]:
-        """Returns who had ended at a checkpoint, as `Members.ended` says it."""
-        return self._standing(step).ended
-
-    def read_at(self, step: int, spec_of: SpecOf) -> Snapshot:
-        """Returns what was saved at a step."""
-        standing = self._standing(step)
-        found = self._keeper.load(_on_host(spec_of(len(standing.rows))), step=step)
-        return step, jax.tree.map(np.asarray, found.state), standing
-
-    def read(self, spec_of: SpecOf) -> Snapshot | None:
-        """Returns what `load` returns, and makes no pointers."""
         damaged: list[int] = []
         steps = self._keeper.all_steps
         for step in reversed(steps):
             try:
-                found = self.read_at(step, spec_of)
+                found = self.load_at(step, spec_of)
             except ckpts.DamagedCheckpoint as error:
                 if step == steps[0]:
                     raise
@@ -146,6 +121,25 @@ class StackedCheckpoints:
                     self._keeper.set_aside(step)
                 return found
         return None
+
+    @property
+    def latest_step(self) -> int | None:
+        """The newest checkpoint, None if there is none."""
+        return self._keeper.latest_step
+
+    def ended_at(self, step: int) -> dict[str, Any]:
+        """Returns who had ended at a checkpoint, as `Members.ended` says it."""
+        return self._standing(step).ended
+
+    def load_at(self, step: int, spec_of: SpecOf) -> Snapshot:
+        """Returns what was saved at a step; see `load`."""
+        standing = self._standing(step)
+        found = self._keeper.load(_on_host(spec_of(len(standing.rows))), step=step)
+        self._last_step = step
+        self._pending[step] = (spec_of(1), standing)
+        for _ in self._pointed([step]):
+            pass
+        return step, jax.tree.map(np.asarray, found.state), standing
 
     def is_due(self, step: int) -> bool:
         """Returns whether so much time has passed since the last save that another one is due."""

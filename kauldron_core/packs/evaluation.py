@@ -92,6 +92,18 @@ def evaluate_stacked(
     return evaluate(evaluators[0], list(enumerate(evaluators)), states, heritage, values, stop=stop)
 
 
+def inherited(configs: Sequence[Any], name: str) -> tuple[Heritage | None, Sequence[Any]]:
+    """Returns what the evaluators `name` of some trainers inherit, None if they are not alike; and its numbers."""
+    names = _differing_numbers(configs, name)
+    if names is None:
+        return None, ()
+    if not names:
+        return Heritage(), ()
+    blueprints = [_blueprint(cfg, names) for cfg in configs]
+    rows = [tuple(as_arguments({name: one.numbers[name] for name in names}).values()) for one in blueprints]
+    return Heritage(blueprints[0], names), stacked_arguments(rows)
+
+
 def evaluate(
     lead: Any,
     evaluators: Sequence[tuple[int, Any]],
@@ -150,12 +162,7 @@ def _heritage(evaluators: Sequence[Any], configs: Sequence[Any] | None) -> tuple
         shared = [vars(evaluator).get("_programs") for evaluator in evaluators]
         is_alike = len(evaluators) == 1 or (shared[0] is not None and all(one is shared[0] for one in shared))
         return (Heritage() if is_alike else None), ()
-    names = _differing_numbers(configs, evaluators[0].name)
-    if names is None:
-        return None, ()
-    blueprints = [_blueprint(cfg, names) for cfg in configs]
-    rows = [tuple(as_arguments({name: one.numbers[name] for name in names}).values()) for one in blueprints]
-    return Heritage(blueprints[0], names), stacked_arguments(rows)
+    return inherited(configs, evaluators[0].name)
 
 
 def _blueprint(cfg: Any, names: Sequence[str]) -> Blueprint:

@@ -9,7 +9,7 @@ from typing import Any
 
 from kauldron_core import rundir
 from kauldron_core.train import writer as writer_lib
-from kauldron_core.train.events import Done, Evaluated, Event, Logged
+from kauldron_core.train.events import Done, Evaluated, Event, Logged, Saved
 from kauldron_core.train.trainer import Trainer
 from kauldron_core.train.writer import EventLog
 
@@ -59,6 +59,7 @@ class Members:
         self._places = places
         self._ends: dict[int, Done] = {}
         self._logs: dict[int, EventLog | None] = {}
+        self._began_at: int | None = None
 
     @property
     def running(self) -> list[int]:
@@ -96,7 +97,8 @@ class Members:
     def end(self, index: int, done: Done) -> MemberEvent:
         """Records that one of them has ended."""
         self._ends[index] = done
-        return self.tell(index, done)
+        is_old = done.step == self._began_at and self.has_told(index, "done", step=done.step, status=done.status)
+        return MemberEvent(self._places[index], done) if is_old else self.tell(index, done)
 
     def ended(self) -> dict[str, Any]:
         """Returns who has ended and how, as JSON can carry it."""
@@ -109,13 +111,19 @@ class Members:
           step: Its step, None where there is none.
           ended: What `ended` returned then.
         """
-        self._ends = {int(index): Done(**done) for index, done in ended.items()}
+        self._began_at = step
+        yield from self.tell_ended(ended)
         for index in self.running:
             log = self._log(index)
             if log is not None and (step is not None or log.attempt > 1):
                 # -1: what an earlier attempt did before its first checkpoint happens again, step 0 included.
                 log.append(rundir.RESUMED_FROM, -1 if step is None else step)
-        yield from self.tell_ended(ended)
+            if (
+                step is not None
+                and self._has_checkpoint(index, step)
+                and not self.has_told(index, "checkpoint", step=step)
+            ):
+                yield self.tell(index, Saved(step))
 
     def tell_ended(self, ended: dict[str, Any]) -> Iterator[MemberEvent]:
         """Tells of those that have ended how they did; of others it is not known how they stand.
@@ -125,16 +133,19 @@ class Members:
         """
         self._ends = {int(index): Done(**done) for index, done in ended.items()}
         for index, done in self._ends.items():
-            if self.has_told(index, "done", step=done.step):
+            if self.has_told(index, "done", step=done.step, status=done.status):
                 yield MemberEvent(self._places[index], done)
             else:  # A kill came between the checkpoint and this.
                 yield self.tell(index, done)
 
-    def has_told(self, index: int, kind: str, *, step: int | None = None) -> bool:
+    def has_told(self, index: int, kind: str, **fields: Any) -> bool:
         """Returns whether such a record of one of them is there; without a folder there is none to be missed."""
         workdir = self.trainers[index].workdir
-        records = [] if workdir is None else rundir.read_events(pathlib.Path(workdir) / "events")
-        return workdir is None or any(one["kind"] == kind and step in (None, one["step"]) for one in records)
+        if workdir is None:
+            return True
+        records = rundir.read_events(pathlib.Path(workdir) / "events")
+        wanted = {"kind": kind, **fields}
+        return any(all(one.get(key) == value for key, value in wanted.items()) for one in records)
 
     def close(self) -> None:
         """Ends what is written."""
@@ -147,3 +158,7 @@ class Members:
         if index not in self._logs:
             self._logs[index] = self.trainers[index].writer.open()
         return self._logs[index]
+
+    def _has_checkpoint(self, index: int, step: int) -> bool:
+        keeper = self.trainers[index].checkpointer
+        return keeper is not None and keeper.workdir is not None and step in keeper.all_steps

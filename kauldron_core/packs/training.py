@@ -174,7 +174,7 @@ class _Job:
             with contextlib.closing(Members(pack.members, opened.trainers)) as members:
                 yield from members.tell_ended(saves.ended_at(step))
                 statuses = dict(zip(pack.members, members.statuses, strict=True))
-            origin = functools.partial(saves.read_at, step)
+            origin = functools.partial(saves.load_at, step)
         found = []
         for number, indices in enumerate(division.halves):
             half = dataclasses.replace(pack, members=tuple(pack.members[index] for index in indices))
