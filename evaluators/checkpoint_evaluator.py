@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 import logging
 import os
 import time
@@ -106,36 +107,45 @@ class CheckpointEvaluator:
         finally:
             lease.release(forget=True)
 
-    def evaluate_pack(self, trial_dirs: Sequence[str | os.PathLike[str]], name: str, step: int) -> list[Record]:
-        """Returns the records of evaluator `name` on the checkpoints at `step` of trials of one pack.
+    def evaluate_pack(
+        self,
+        trial_dirs: Sequence[str | os.PathLike[str]],
+        name: str,
+        step: int,
+        *,
+        again: bool = False,
+        as_name: str | None = None,
+        changes: Changes | None = None,
+    ) -> list[Record]:
+        """Returns the records of evaluator `name` on the checkpoints at `step` of trials of one pack; see `evaluate`.
 
         All are evaluated in one program where that can be done. What another process is at is left to it.
         """
-        claims = {
-            folder: rundir.claim_evaluation(folder, name, step, ttl_s=_PACK_TTL_S)
-            for folder in map(TrialDir, trial_dirs)
-        }
-        leases = {folder: lease for folder, lease in claims.items() if lease is not None}
+        folders, target = [TrialDir(folder) for folder in trial_dirs], as_name or name
+        claims = [rundir.claim_evaluation(one, target, step, ttl_s=_PACK_TTL_S, again=again) for one in folders]
+        leases = {folder: lease for folder, lease in zip(folders, claims, strict=True) if lease is not None}
+        records: dict[TrialDir, Record] = {}
         try:
-            results = self._evaluate_together(list(leases), name, step)
+            results = self._evaluate_together(list(leases), name, step, changes or Changes())
             for folder, result in zip(leases, results, strict=True):
-                found = self._found(folder, name, name, step, lambda result=result: (result, result.seconds))
+                found = self._found(folder, target, name, step, lambda result=result: (result, result.seconds))
                 started = time.monotonic() - result.seconds
-                self._write(folder, name, name, step, None, found, started=started, again=False)
+                records[folder] = self._write(folder, target, name, step, changes, found, started=started, again=again)
         except Exception:
             # It may be the fault of one of them, which is recorded when they are looked at one by one.
             _logger.warning("evaluator %s at step %d: trials of a pack one by one", name, step, exc_info=True)
         finally:
             for lease in leases.values():
                 lease.release(forget=True)
-        return [self.evaluate(folder, name, step) for folder in map(TrialDir, trial_dirs)]
+        options = {"again": again, "as_name": as_name, "changes": changes}
+        return [records.get(folder) or self.evaluate(folder, name, step, **options) for folder in folders]
 
-    def _evaluate_together(self, folders: Sequence[TrialDir], name: str, step: int) -> list[Any]:
+    def _evaluate_together(self, folders: Sequence[TrialDir], name: str, step: int, changes: Changes) -> list[Any]:
         if not folders:
             return []
-        key = tuple((os.path.abspath(folder), folder.config_path.stat().st_mtime_ns) for folder in folders)
-        pack = self._packs.get(key, lambda: OpenPack(folders, lambda folder: self._open(folder, Changes())))
-        return pack.evaluate(name, step)
+        places = tuple((os.path.abspath(folder), folder.config_path.stat().st_mtime_ns) for folder in folders)
+        open_pack = functools.partial(OpenPack, folders, lambda folder: self._open(folder, changes), changes)
+        return self._packs.get((places, changes.key()), open_pack).evaluate(name, step)
 
     def collect_share(
         self,

@@ -6,7 +6,7 @@ import dataclasses
 import os
 import pathlib
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, Protocol, TypedDict, Unpack, get_args
 
 from evaluators import ledger
@@ -239,6 +239,11 @@ def evaluate_source(
     while True:
         tasks, is_all = source.look()
         todo = [task for task in tasks if task not in records]
+        if is_all and shards == 1:
+            for task, record in _evaluated_packs(worker, source, todo):
+                records[task] = {"trial": task.trial.name, **record}
+                _tell(on_record, records[task])
+            todo = [task for task in todo if task not in records]
         for task in todo if is_all else todo[:1]:  # What comes meanwhile may go first.
             if source.is_strict:
                 worker.check(task.trial, task.name, changes=source.options().get("changes"), shards=shards)
@@ -251,6 +256,22 @@ def evaluate_source(
             return source.arrange(records)
         if not todo:
             time.sleep(poll_s)
+
+
+def _evaluated_packs(
+    worker: CheckpointEvaluator, source: Source, tasks: Sequence[Task]
+) -> Iterator[tuple[Task, Record]]:
+    """Evaluates those that concern trials of a pack, all trials of one together."""
+    packs: dict[tuple[str | None, str], list[Task]] = {}
+    for task in tasks:
+        if source.standing(task) is None:
+            packs.setdefault((rundir.pack_of(task.trial.checkpoints, task.step), task.name), []).append(task)
+    for (pack, name), own in packs.items():
+        if pack is not None and len(own) > 1:
+            if source.is_strict:
+                worker.check(own[0].trial, name, changes=source.options().get("changes"))
+            found = worker.evaluate_pack([task.trial for task in own], name, own[0].step, **source.options())
+            yield from zip(own, found, strict=True)
 
 
 def _parse_step(step: Step | str) -> Step:

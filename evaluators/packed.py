@@ -23,12 +23,13 @@ class OpenPack:
     Args:
       folders: Their folders.
       open_trial: Builds the experiment of one of them, at most once.
+      changes: Changes of their configs for this evaluation.
     """
 
-    def __init__(self, folders: Sequence[TrialDir], open_trial: Callable[[TrialDir], Any]):
+    def __init__(self, folders: Sequence[TrialDir], open_trial: Callable[[TrialDir], Any], changes: trial_lib.Changes):
         self._folders = folders
         self._open_trial = open_trial
-        self._cfgs = [trial_lib.read_config(folder) for folder in folders]
+        self._cfgs = [trial_lib.read_config(folder, changes) for folder in folders]
         self._inherited: dict[str, Any] = {}
 
     def evaluate(self, name: str, step: int) -> list[Any]:
@@ -39,11 +40,11 @@ class OpenPack:
         """
         from kauldron_core.packs import evaluation  # JAX, which who opens a pack needs, and the driver does not.
 
-        evaluators = _Evaluators(name, self._folders, self._open_trial)
+        lead = self._open_trial(self._folders[0]).evaluator(name)
         if name not in self._inherited:
             self._inherited[name] = evaluation.inherited(self._cfgs, name)
-        states = self._restore(step, evaluators[0])
-        return evaluation.evaluate(evaluators, states, *self._inherited[name])
+        evaluators = [(row, _Late(name, folder, self._open_trial)) for row, folder in enumerate(self._folders)]
+        return evaluation.evaluate(lead, evaluators, self._restore(step, lead), *self._inherited[name])
 
     def _restore(self, step: int, evaluator: Any) -> Any:
         """Returns the states of all trials, with a first dimension for the trial."""
@@ -64,16 +65,13 @@ class OpenPack:
         return jax.tree.map(lambda leaf: leaf[places], states)
 
 
-class _Evaluators(Sequence[Any]):
-    """The evaluators of the trials by one name. Mostly that of the first one is all that is looked at."""
+class _Late:
+    """The evaluator of a trial, built only if it has to look at its state by itself."""
 
-    def __init__(self, name: str, folders: Sequence[TrialDir], open_trial: Callable[[TrialDir], Any]):
+    def __init__(self, name: str, folder: TrialDir, open_trial: Callable[[TrialDir], Any]):
         self._name = name
-        self._folders = folders
+        self._folder = folder
         self._open_trial = open_trial
 
-    def __len__(self) -> int:
-        return len(self._folders)
-
-    def __getitem__(self, index: Any) -> Any:
-        return self._open_trial(self._folders[index]).evaluator(self._name)
+    def evaluate(self, state: Any, *, stop: Any = None) -> Any:
+        return self._open_trial(self._folder).evaluator(self._name).evaluate(state, stop=stop)

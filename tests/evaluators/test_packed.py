@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 
+import evaluators
 from evaluators import CheckpointEvaluator
 from kauldron_core import konfig, packs, rundir, train
 from tests.ray_cluster import tiny
@@ -39,10 +40,11 @@ def _values(run):
     return [rundir.read_eval_results(trial)["test", STEPS]["values"] for trial in run.trials()]
 
 
-def test_together_is_one_by_one(run, tmp_path):
+def test_together_is_one_by_one(run, tmp_path, caplog):
     copied = _copy(run, tmp_path / "other")
     together, alone = CheckpointEvaluator(trust=["tests"]), CheckpointEvaluator(trust=["tests"])
     records = together.evaluate_pack(run.trials(), "test", STEPS)
+    assert "one by one" not in caplog.text
     assert [record["status"] for record in records] == ["done"] * 3
     assert {record["num_examples"] for record in records} == {tiny.NUM_TEST}
     for trial in copied.trials():
@@ -68,3 +70,14 @@ def test_where_one_can_not_be_read_the_others_are_evaluated_all_the_same(run):
     pointer.write_text(json.dumps({**json.loads(pointer.read_text()), "pack": "../nowhere"}))
     records = CheckpointEvaluator(trust=["tests"]).evaluate_pack(run.trials(), "test", STEPS)
     assert [record["status"] for record in records] == ["done", "failed", "done"]
+
+
+def test_a_job_evaluates_packs_together_under_another_name_too(run, caplog):
+    evaluators.evaluate_run(run, step="latest", trust=["tests"])
+    told = []
+    changed = {"as_name": "few", "overrides": ["evals.test.num_batches=2"], "names": ["test"]}
+    found = evaluators.evaluate_run(run, step="latest", on_record=told.append, **changed)
+    assert "one by one" not in caplog.text
+    assert found == told
+    assert [(record["trial"], record["num_examples"]) for record in found] == [(f"{n:04d}", 16) for n in range(3)]
+    assert all(len(rundir.read_eval_results(trial)) == 2 for trial in run.trials())
