@@ -68,7 +68,7 @@ def test_a_resumed_run_takes_changes_of_its_spec_and_nothing_else(
         planning.resume(run, changes=[("name", "x")])
     assert main(["sweep", DIGITS, f"--resume={run.path}"]) == 2
     assert "goes on with the config and the points that it has" in capsys.readouterr().err
-    assert main(["sweep", f"--resume={run.path}", "--dry-run"]) == 0
+    assert main(["sweep", f"--resume={run.path}", "--dry-run", "--pack=off"]) == 0
     assert "4, each with 1 CPU" in capsys.readouterr().out
 
 
@@ -133,7 +133,7 @@ def test_seeds_repeat_each_point(tmp_path: Path) -> None:
 def test_dry_run_says_how_many_run_at_a_time_and_what_they_fill(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["sweep", DIGITS, "--sweep.model.hidden=[32, 128]", f"--run.root={tmp_path}", "--dry-run"]
+    words = ["sweep", DIGITS, "--sweep.model.hidden=[32, 128]", f"--run.root={tmp_path}", "--dry-run", "--pack=off"]
     assert main([*words, "--seeds=2", "--run.max_concurrent=1", "--address=local"]) == 0
     out = capsys.readouterr().out
     assert re.search(r"trials +4, each with 1 CPU", out)

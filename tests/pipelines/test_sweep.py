@@ -59,7 +59,7 @@ def test_s12_three_values_give_three_effective_configs(tmp_path: Path) -> None:
 
 
 def test_dry_run_shows_the_trials_and_starts_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["sweep", DIGITS, *AXES, f"--run.root={tmp_path}", "--dry-run"]) == 0
+    assert main(["sweep", DIGITS, *AXES, f"--run.root={tmp_path}", "--dry-run", "--pack=off"]) == 0
     out = capsys.readouterr().out
     assert len(re.findall(r"^ \d{4}-", out, re.MULTILINE)) == 4
     assert "optimizer.learning_rate=0.01, model.hidden=128" in out
