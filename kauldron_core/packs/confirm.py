@@ -81,7 +81,10 @@ class Confirmation:
                 return None
             num_steps = member.trainer.last_step
             want = table_of(member.cfg, schedule, num_steps=num_steps)
-            got = traced_table_of(member.cfg, schedule, path, num_steps=num_steps)
+            try:
+                got = traced_table_of(member.cfg, schedule, path, num_steps=num_steps)
+            except Exception as error:
+                return f"the schedule {schedule} can't be tabulated with it: {first_line(error)}"
             step = int(np.argmax(np.abs(want - got)))
             if not np.allclose(want, got, rtol=1e-4, atol=1e-5 * float(np.max(np.abs(want))), equal_nan=True):
                 values = f"{_shown(want[step])} against {_shown(got[step])}"
@@ -98,31 +101,38 @@ class Confirmation:
         """Returns how two trials that differ in these leaves differ alone and packed, None if they do not."""
         try:
             packed = Packed(self._base, self._arguments_of(leaves), has_own_batches=self._data_seed in leaves)
-            other, ours = self._chosen(packed, leaves)
+            own = packed.run([self._base, self._base])[0]
+            found = self._tried({path: self._visible(path, packed, own) for path in leaves}, packed)
+            # Values that are too far away, or not to be had together; those of the nearest trial are.
+            if found is None:
+                found = self._tried({path: self._others(path)[-1] for path in leaves}, packed)
         except Exception as error:
             return f"packed steps fail: {first_line(error)}"
-        try:
-            theirs = _ran(other)
-        except Exception as error:
-            return f"three steps alone fail: {first_line(error)}"
-        for (alone, noisy), outcome in zip(((self._alone, self._noisy), theirs), ours, strict=True):
-            found = difference(alone, noisy, outcome)
-            if found is not None:
-                return f"three steps alone and packed differ ({found})"
-        return None
+        if found is None:
+            return "three steps alone fail with another of its values"
+        return f"three steps alone and packed differ ({found})" if found else None
 
-    def _chosen(self, packed: Packed, leaves: Sequence[str]) -> tuple[Member, list[Outcome]]:
-        """Returns the other trial, and what both come to packed."""
-        own = packed.run([self._base, self._base])[0]
-        other = self._base.replaced({path: self._visible(path, packed, own) for path in leaves})
-        ours = packed.run([self._base, other])
-        if not ours[1].is_finite:
-            other = self._base.replaced({path: self._others(path)[-1] for path in leaves})
-            ours = packed.run([self._base, other])
-        return other, ours
+    def _tried(self, values: Mapping[str, Any], packed: Packed) -> str | None:
+        """Returns how the base and a trial with these values differ alone and packed, nothing if they agree.
+
+        None: there is no such trial, or it has diverged.
+        """
+        try:
+            other = self._base.replaced(values)
+            theirs = _ran(other)
+        except Exception:  # Whatever a value is refused with.
+            return None
+        if not theirs[0].is_finite:
+            return None
+        pairs = zip(((self._alone, self._noisy), theirs), packed.run([self._base, other]), strict=True)
+        for (alone, noisy), ours in pairs:
+            found = difference(alone, noisy, ours)
+            if found is not None:
+                return found
+        return ""
 
     def _visible(self, path: str, packed: Packed, own: Outcome) -> Any:
-        """Returns a value of a leaf that makes a difference in the first steps; if none does, that of another trial."""
+        """Returns a value of a leaf that makes a difference in the first steps."""
         others = self._others(path)
         for value in _further(others):
             try:
@@ -131,7 +141,8 @@ class Confirmation:
                 continue
             if outcome.is_finite and difference(own, self._noise_of(own), outcome, factor=_VISIBLE) is not None:
                 return value
-        return others[-1]
+        # It does nothing packed. If it does something alone, that shows best far away.
+        return _far(others[0])
 
     def _noise_of(self, own: Outcome) -> Outcome:
         """Returns `own` with the noise that the trial alone has."""
@@ -142,7 +153,7 @@ class Confirmation:
         own = self._base.value(path)
         values = [value for value in dict.fromkeys(self._leaves[path]) if value != own]
         values.sort(key=lambda value: _distance(own, value), reverse=True)
-        return [values[0], values[len(values) // 2], values[-1]] if values else [own]
+        return [values[0], values[len(values) // 2], values[-1]]
 
 
 def difference(alone: Outcome, noisy: Outcome, packed: Outcome, *, factor: float = 1.0) -> str | None:
@@ -204,6 +215,10 @@ def _further(values: Sequence[Any]) -> Iterator[Any]:
     yield from values
     for factor in _FACTORS if type(values[0]) is float else ():
         yield values[0] * factor
+
+
+def _far(value: Any) -> Any:
+    return 1e3 * value if type(value) is float else value
 
 
 def _distance(own: Any, value: Any) -> float:

@@ -105,7 +105,7 @@ def why_not_multiplied(pipeline: Any) -> str | None:
 
 def most_in_budget(pipeline: Any, budget_bytes: int) -> tuple[int | None, str]:
     """Returns how many trials with seeds of their own can be fed from the budget, None for any number; and why."""
-    if not depends_on_seed(pipeline) or is_gathered(pipeline):
+    if is_gathered(pipeline):
         return None, ""
     size = bytes_of(pipeline.element_spec)
     most = max(budget_bytes // max(size, 1), 1)

@@ -105,7 +105,7 @@ def plan(
     notes: list[str] = []
     for group in groups:
         for members in group.parted():
-            most, why = (limit, None) if limit else group.most(len(members), memory_bytes, data_budget_bytes)
+            most, why = (limit, None) if limit else group.most(members, memory_bytes, data_budget_bytes)
             parts = list(shared_out(members, most))
             if why is not None and len(parts) > 1:
                 notes.append(f"{_sizes_text(parts)}: {why}")
@@ -136,6 +136,7 @@ class _Group:
     def __init__(self, configs: Sequence[Any], differences: Differences, members: list[int]):
         self._differences = differences
         self._members = members
+        self._configs = configs
         self._cfg = configs[members[0]]
         self.leaves: dict[str, Leaf] = {}
         self.arguments: tuple[str, ...] = ()
@@ -188,14 +189,23 @@ class _Group:
         fixed = [path for path, leaf in self.leaves.items() if not leaf.is_packed]
         yield from self._differences.parted(self._members, fixed)
 
-    def most(self, count: int, memory_bytes: int | None, data_budget_bytes: int) -> tuple[int | None, str | None]:
-        """Returns how many trials may be in one pack, and why; None is any number."""
+    def most(
+        self, members: Sequence[int], memory_bytes: int | None, data_budget_bytes: int
+    ) -> tuple[int | None, str | None]:
+        """Returns how many of these trials may be in one pack, and why; None is any number."""
+        count = len(members)
         if count == 1:
             return None, None
-        has_own_data = self._differences.varies(self._data_seed, self._members)
-        found = [sizes.most_in_memory(self._cfg, self._trainer, self.arguments, count, memory_bytes=memory_bytes)]
+        cfg = self._configs[members[0]]
+        trainer = self._trainer if cfg is self._cfg else _resolved(cfg)
+        has_own_data = self._differences.varies(self._data_seed, members) and data.depends_on_seed(trainer.train_ds)
+        found = [
+            sizes.most_in_memory(
+                cfg, trainer, self.arguments, count, has_own_batches=has_own_data, memory_bytes=memory_bytes
+            )
+        ]
         if has_own_data:
-            found.append(data.most_in_budget(self._trainer.train_ds, data_budget_bytes))
+            found.append(data.most_in_budget(trainer.train_ds, data_budget_bytes))
         known = [(most, why) for most, why in found if most is not None and most < count]
         return min(known, default=(None, None))
 

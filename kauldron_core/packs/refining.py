@@ -7,6 +7,7 @@ import time as clock
 from collections.abc import Sequence
 from typing import Any
 
+from kauldron_core import paths
 from kauldron_core.packs.confirm import Confirmation
 from kauldron_core.packs.differences import DATA_SEED, Differences, data_seed_of, is_number
 from kauldron_core.packs.planner import Leaf, Pack, Plan, first_line, ranges, shared_out
@@ -41,19 +42,28 @@ def refine(
 
 def _confirmed(configs: Sequence[Any], plan: Plan, differences: Differences) -> Plan:
     """Returns the plan without the leaves that do not give packed what they give alone."""
-    leaves = {leaf.path: leaf for leaf in plan.leaves}
     bad_of: dict[Any, dict[str, str]] = {}
+    asked_of: dict[str, set[Any]] = {}
     packs: list[Pack] = []
     for like in _alike(plan, differences):
-        kind = _kind(like[0], leaves, differences)
+        kind, asked = _kind(like[0], plan, differences), _asked(like, differences)
+        for path in asked:
+            asked_of.setdefault(path, set()).add(kind)
         if kind not in bad_of:
-            bad_of[kind] = _differing(configs, like, leaves, differences)
-        bad = bad_of[kind]
-        for path, reason in bad.items():
-            leaves[path] = dataclasses.replace(leaves[path], is_packed=False, reason=reason)
-        packs += _split(like, bad, leaves, differences)
+            bad_of[kind] = _differing(configs, like, asked, differences)
+        packs += _split(like, asked, bad_of[kind], differences)
     packs.sort(key=lambda pack: pack.members[0])
-    return dataclasses.replace(plan, packs=tuple(packs), leaves=tuple(leaves.values()))
+    leaves = tuple(_judged(leaf, [bad_of[kind] for kind in asked_of.get(leaf.path, ())]) for leaf in plan.leaves)
+    return dataclasses.replace(plan, packs=tuple(packs), leaves=leaves)
+
+
+def _judged(leaf: Leaf, found: Sequence[dict[str, str]]) -> Leaf:
+    """Returns what is to be said of a leaf after it was asked about in some structures."""
+    reasons = [bad[leaf.path] for bad in found if leaf.path in bad]
+    if not reasons or not leaf.is_packed:
+        return leaf
+    where = "" if len(reasons) == len(found) else "in some trials "
+    return dataclasses.replace(leaf, is_packed=False, reason=f"{where}{reasons[0]}")
 
 
 def _timed(configs: Sequence[Any], plan: Plan, differences: Differences, concurrency: int) -> Plan:
@@ -88,35 +98,56 @@ def _verdict(configs: Sequence[Any], pack: Pack, concurrency: int) -> tuple[bool
 
 def _alike(plan: Plan, differences: Differences) -> list[list[Pack]]:
     """Returns the packs that were one but for their size, together."""
-    fixed = [leaf.path for leaf in plan.leaves if not leaf.is_packed]
     found: dict[Any, list[Pack]] = {}
     for pack in plan.packs:
-        key = pack.arguments, tuple(differences.value(path, pack.members[0]) for path in fixed)
+        own = pack.members[0]
+        fixed = [path for path in differences.differing if not _is_packed(path, pack, plan)]
+        key = pack.arguments, tuple((path, differences.value(path, own)) for path in fixed)
         found.setdefault(key, []).append(pack)
     return list(found.values())
 
 
-def _kind(pack: Pack, leaves: dict[str, Leaf], differences: Differences) -> Any:
+def _kind(pack: Pack, plan: Plan, differences: Differences) -> Any:
     """Returns what is equal for packs of the same structure: numbers such as a size do not count."""
     own = differences.flat[pack.members[0]]
-    fixed = [path for path, leaf in leaves.items() if not leaf.is_packed and not is_number(path, own.get(path))]
-    return pack.arguments, tuple(differences.value(path, pack.members[0]) for path in fixed)
+    fixed = [path for path in differences.differing if not _is_packed(path, pack, plan)]
+    structural = [path for path in fixed if not is_number(path, own.get(path))]
+    return pack.arguments, tuple((path, differences.value(path, pack.members[0])) for path in structural)
+
+
+def _is_packed(path: str, pack: Pack, plan: Plan) -> bool:
+    """Returns whether trials of this pack may differ in a leaf."""
+    if path == DATA_SEED:
+        return any(leaf.path == path and leaf.is_packed for leaf in plan.leaves)
+    return _argument_for(path, pack.arguments) is not None
+
+
+def _argument_for(path: str, arguments: Sequence[str]) -> str | None:
+    """Returns the argument that carries a number: itself, or the table of the schedule that holds it."""
+    parts = paths.parse(path)
+    return next((name for name in arguments if parts[: len(paths.parse(name))] == paths.parse(name)), None)
+
+
+def _asked(packs: Sequence[Pack], differences: Differences) -> list[str]:
+    """Returns the numbers in which packs of the same structure differ inside."""
+    if all(len(pack.members) == 1 for pack in packs):
+        return []
+    numbers = differences.numbers_in([index for pack in packs for index in pack.members])
+    return [path for path in numbers if path == DATA_SEED or _argument_for(path, packs[0].arguments)]
 
 
 def _differing(
-    configs: Sequence[Any], packs: Sequence[Pack], leaves: dict[str, Leaf], differences: Differences
+    configs: Sequence[Any], packs: Sequence[Pack], asked: Sequence[str], differences: Differences
 ) -> dict[str, str]:
+    """Returns which of the numbers do not give packed what they give alone, and why."""
     members = [index for pack in packs for index in pack.members]
-    if all(len(pack.members) == 1 for pack in packs):
-        return {}
-    asked = [path for path in differences.numbers_in(members) if leaves[path].is_packed]
     if not asked:
         return {}
     arguments = packs[0].arguments
 
-    def arguments_of(paths: Sequence[str]) -> tuple[str, ...]:
-        wanted = {leaves[path].table or path for path in paths}
-        return tuple(path for path in arguments if path in wanted) or arguments[:1]
+    def arguments_of(asked: Sequence[str]) -> tuple[str, ...]:
+        wanted = {_argument_for(path, arguments) for path in asked}
+        return tuple(name for name in arguments if name in wanted) or arguments[:1]
 
     bases = dict.fromkeys((members[len(members) // 2], members[0], members[-1]))
     return Confirmation(
@@ -127,15 +158,15 @@ def _differing(
     ).differing()
 
 
-def _split(packs: Sequence[Pack], bad: dict[str, str], leaves: dict[str, Leaf], differences: Differences) -> list[Pack]:
+def _split(packs: Sequence[Pack], asked: Sequence[str], bad: dict[str, str], differences: Differences) -> list[Pack]:
     """Returns packs of which none holds trials that differ in a bad leaf."""
     if not bad:
         return list(packs)
     members = sorted(index for pack in packs for index in pack.members)
-    most = max(len(pack.members) for pack in packs)
-    good = {leaf.table or path for path, leaf in leaves.items() if leaf.is_packed and path != DATA_SEED}
-    arguments = tuple(path for path in packs[0].arguments if path in good)
+    good = {_argument_for(path, packs[0].arguments) for path in asked if path not in bad}
+    arguments = tuple(name for name in packs[0].arguments if name in good)
     if not arguments:
         return [Pack((index,), packs[0].arguments) for index in members]
+    most = max(len(pack.members) for pack in packs)
     parts = (part for group in differences.parted(members, list(bad)) for part in shared_out(group, most))
     return [Pack(part, arguments) for part in parts]

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from kauldron_core import konfig
+from kauldron_core.packs.differences import DATA_SEED, SEED
 from kauldron_core.packs.programs import PackedPrograms
 from kauldron_core.packs.tracing import build, quickly_compiled, stacked_arguments, tables_among, values_of
 from kauldron_core.train.compiled import Compilation, Structure
@@ -74,15 +75,18 @@ class Member:
 
     Args:
       cfg: Its config, references replaced by their values.
+      batches: The first batches that it reads, where they are known.
     """
 
-    def __init__(self, cfg: Any):
+    def __init__(self, cfg: Any, batches: Sequence[Any] | None = None):
         self.cfg = cfg
+        self._batches = batches
 
     def replaced(self, values: Mapping[str, Any]) -> Member:
         """Returns the trial with other values of some leaves."""
         trial = konfig.Trial(index=0, name="", overrides=tuple(values.items()), fingerprint="")
-        return Member(trial.config(self.cfg))
+        has_own_order = any(path in (SEED, DATA_SEED) for path in values)
+        return Member(trial.config(self.cfg), None if has_own_order else self.batches)
 
     def value(self, path: str) -> Any:
         """Returns the value of a leaf."""
@@ -94,8 +98,10 @@ class Member:
         return konfig.resolve(self.cfg)
 
     @functools.cached_property
-    def batches(self) -> list[Any]:
+    def batches(self) -> Sequence[Any]:
         """The first batches that it reads."""
+        if self._batches is not None:
+            return self._batches
         data = iter(self.trainer.train_ds)
         try:
             return [next(data) for _ in range(min(NUM_STEPS, self.trainer.last_step))]
@@ -195,7 +201,7 @@ class Packed:
         rows = [values_of(member.cfg, self._arguments, num_steps=self._num_steps) for member in members]
         return stacked_arguments(rows)
 
-    def _batches(self, members: Sequence[Member]) -> list[Any]:
+    def _batches(self, members: Sequence[Member]) -> Sequence[Any]:
         """Returns the first batches of trials."""
         if not self._has_own_batches:
             return members[0].batches

@@ -28,7 +28,13 @@ _MEASURED_AT = (2, 4)  # One trial would be simplified to a program without the 
 
 
 def most_in_memory(
-    cfg: Any, trainer: Trainer, arguments: Sequence[str], count: int, *, memory_bytes: int | None
+    cfg: Any,
+    trainer: Trainer,
+    arguments: Sequence[str],
+    count: int,
+    *,
+    has_own_batches: bool = False,
+    memory_bytes: int | None = None,
 ) -> tuple[int | None, str]:
     """Returns how many trials fit into memory, None if `count` do; and why.
 
@@ -40,10 +46,11 @@ def most_in_memory(
       trainer: What it describes.
       arguments: In what they may differ.
       count: How many there are.
+      has_own_batches: Whether each has a batch of its own.
       memory_bytes: The memory; None is a share of what there is.
     """
     memory_bytes, where = (memory_bytes, "memory_bytes") if memory_bytes else memory()
-    step = _Step(cfg, trainer, arguments)
+    step = _Step(cfg, trainer, arguments, has_own_batches=has_own_batches)
     if step.bound() * count <= memory_bytes:
         return None, ""
     low, high = (step.compiled_bytes(size) for size in _MEASURED_AT)
@@ -79,13 +86,14 @@ def text_of(num_bytes: float) -> str:
 class _Step:
     """The step of a pack, of which nothing is run."""
 
-    def __init__(self, cfg: Any, trainer: Trainer, arguments: Sequence[str]):
+    def __init__(self, cfg: Any, trainer: Trainer, arguments: Sequence[str], *, has_own_batches: bool):
         source = step_source(cfg, others=arguments)
         tables = tables_among(source, arguments)
         self._build = lambda numbers: build(source, numbers, tables=tables)
         self._arguments = tuple(arguments)
         self._values = values_of(cfg, arguments, num_steps=trainer.last_step)
         self._batch = trainer.train_ds.element_spec
+        self._has_own_batches = has_own_batches
 
     def bound(self) -> int:
         """Returns more bytes than one trial takes: of its states, and of all that a step computes."""
@@ -96,15 +104,18 @@ class _Step:
             return program_lib.update(program, state, batch, _OUTPUTS)
 
         closed, (state, _) = jax.make_jaxpr(one, return_shape=True)(self._values, self._batch)
-        return 2 * bytes_of(state) + sum(_computed(closed.jaxpr))
+        return bytes_of(self._batch) + 2 * bytes_of(state) + sum(_computed(closed.jaxpr))
 
     def compiled_bytes(self, size: int) -> int:
         """Returns the bytes that the compiled step takes for so many trials."""
-        programs = PackedPrograms(self._build, self._arguments, has_own_batches=False)
+        programs = PackedPrograms(self._build, self._arguments, has_own_batches=self._has_own_batches)
         numbers = stacked_arguments([self._values] * size)
         states = jax.eval_shape(programs.init, numbers, self._batch)
         call: Any = programs.call(_OUTPUTS, size=1)
-        found = quickly_compiled(call, numbers, states, self._batch).memory_analysis()
+        batch = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((size, *leaf.shape), leaf.dtype), self._batch)
+        found = quickly_compiled(
+            call, numbers, states, batch if self._has_own_batches else self._batch
+        ).memory_analysis()
         taken = found.argument_size_in_bytes + found.output_size_in_bytes + found.temp_size_in_bytes
         return taken - found.alias_size_in_bytes
 

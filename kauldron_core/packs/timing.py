@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
 from kauldron_core import konfig
-from kauldron_core.packs.data import open_data
+from kauldron_core.packs.data import PackData, open_data
 from kauldron_core.packs.programs import PackedPrograms
 from kauldron_core.packs.tracing import build, stacked_arguments, tables_among, values_of
 from kauldron_core.train.program import Outputs
@@ -81,14 +82,16 @@ def timed(configs: Sequence[Any], arguments: Sequence[str], *, concurrency: int)
     lead = konfig.resolve(configs[0])
     state = lead.trainstep.init(lead.train_ds.element_spec)
     rows = jax.device_get(state)
-    alone_s = _seconds(_calls_alone(lead, state)) / lead.steps_per_call
+    with contextlib.closing(_endless(lead)) as batches:
+        alone_s = _seconds(_calls_alone(lead, batches, state)) / lead.steps_per_call
     # A vmapped step may be several times slower than the steps it stands for.
     affordable = int(_LIMIT_S / (4 * alone_s * lead.steps_per_call))
     size = min(len(configs), _MAX_MEMBERS, max(affordable, 2))
 
     def packed_s(size: int) -> float:
         chosen = [configs[index * len(configs) // size] for index in range(size)]
-        return _seconds(_calls_packed(chosen, lead, arguments, rows)) / lead.steps_per_call
+        with contextlib.closing(open_data([konfig.resolve(cfg).train_ds for cfg in chosen])) as data:
+            return _seconds(_calls_packed(chosen, lead, arguments, data, rows)) / lead.steps_per_call
 
     many_s = packed_s(size)
     found = Timing(len(configs), lead.last_step, many_s * len(configs) / size, alone_s, size, concurrency)
@@ -100,9 +103,9 @@ def timed(configs: Sequence[Any], arguments: Sequence[str], *, concurrency: int)
     return dataclasses.replace(found, packed_s=many_s + (len(configs) - size) * each_s)
 
 
-def _calls_alone(trainer: Trainer, state: Any) -> Callable[[], Any]:
+def _calls_alone(trainer: Trainer, data: Iterator[Any], state: Any) -> Callable[[], Any]:
     """Returns a function that makes one call of the compiled step, and returns what it gives."""
-    data, size = _endless(trainer), trainer.steps_per_call
+    size = trainer.steps_per_call
     states = [state]
 
     def call() -> Any:
@@ -113,12 +116,12 @@ def _calls_alone(trainer: Trainer, state: Any) -> Callable[[], Any]:
     return call
 
 
-def _calls_packed(configs: Sequence[Any], lead: Trainer, arguments: Sequence[str], state: Any) -> Callable[[], Any]:
+def _calls_packed(
+    configs: Sequence[Any], lead: Trainer, arguments: Sequence[str], data: PackData, state: Any
+) -> Callable[[], Any]:
     source = step_source(configs[0], others=arguments)
     tables = tables_among(source, arguments)
-    pipelines = [konfig.resolve(cfg).train_ds for cfg in configs]
-    data, size = open_data(pipelines), lead.steps_per_call
-    start = data.get_state()
+    start, size = data.get_state(), lead.steps_per_call
     programs = PackedPrograms(
         lambda numbers: build(source, numbers, tables=tables), arguments, has_own_batches=not data.is_shared
     )
@@ -142,7 +145,7 @@ def _calls_packed(configs: Sequence[Any], lead: Trainer, arguments: Sequence[str
     return call
 
 
-def _endless(trainer: Trainer) -> Any:
+def _endless(trainer: Trainer) -> Generator[Any]:
     """Yields batches, again from the first where they end."""
     while True:
         data = iter(trainer.train_ds)

@@ -38,6 +38,15 @@ def swallowing(learning_rate: float) -> Any:
     return ox.sgd(rate)
 
 
+def swallowing_decay(decay: float) -> Any:
+    """As above, for what does next to nothing in three steps."""
+    try:
+        decay = float(decay)
+    except Exception:
+        decay = 1e-5
+    return ox.adamw(1e-3, weight_decay=decay)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Powered(kd_.losses.L2):
     """A loss that takes a default for what is no float."""
@@ -93,15 +102,28 @@ def test_a_branch_on_the_type_of_a_number_splits_packs_and_the_other_leaves_stay
     assert {pack.arguments for pack in plan.packs} == {("optimizer.learning_rate",)}
 
 
+def test_what_is_swallowed_in_some_trials_leaves_the_others_packed() -> None:
+    configs = [
+        config(evals={}, optimizer=make(rate))
+        for make in (lambda rate: here.swallowing(learning_rate=rate), lambda rate: optax.sgd(learning_rate=rate))
+        for rate in (0.2, 0.25)
+    ]
+    plan = refined(configs)
+    assert [pack.members for pack in plan.packs] == [(0,), (1,), (2, 3)]
+    assert plan.packs[-1].arguments == ("optimizer.learning_rate",)
+    (reason,) = (leaf.reason for leaf in plan.leaves if leaf.path == "optimizer.learning_rate")
+    assert reason.startswith("in some trials three steps alone and packed differ (params.")
+
+
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("make", "path"),
     [
-        (lambda x: {"optimizer": here.swallowing(learning_rate=x)}, "optimizer.learning_rate"),
-        pytest.param(lambda x: {"model": here.Branching(scale=x)}, "model.scale", marks=pytest.mark.soak),
-        pytest.param(
+        (lambda x: {"model": here.Branching(scale=x)}, "model.scale"),
+        (lambda x: {"optimizer": here.swallowing_decay(decay=1e-5 * x)}, "optimizer.decay"),
+        (
             lambda x: {"train_losses__extra": here.Powered(preds="preds", targets="preds", power=x)},
             "train_losses.extra.power",
-            marks=pytest.mark.soak,
         ),
     ],
 )

@@ -198,7 +198,7 @@ def test_two_trials_are_equal_in_64_bits() -> None:
 
 @pytest.mark.soak
 @hypothesis.given(CASES)
-@examples(60)
+@examples(24)
 def test_trials_are_equal_in_64_bits(case: Case) -> None:
     with jax.enable_x64(True):
         assert_equal(case, dtype="float64", num_steps=NUM_STEPS, tolerance=1e-12)
@@ -206,7 +206,7 @@ def test_trials_are_equal_in_64_bits(case: Case) -> None:
 
 @pytest.mark.soak
 @hypothesis.given(CASES)
-@examples(40)
+@examples(16)
 def test_trials_are_near_in_32_bits(case: Case) -> None:
     hypothesis.assume(case.optimizer != "lion")  # Its steps are signs, and that of zero follows rounding.
     assert_equal(case, dtype="float32", num_steps=NUM_STEPS, tolerance=1e-4)
@@ -214,7 +214,7 @@ def test_trials_are_near_in_32_bits(case: Case) -> None:
 
 @pytest.mark.soak
 @hypothesis.given(CASES, _floats(0.99, 0.9999))
-@examples(10)
+@examples(6)
 def test_betas_close_to_one_are_near_in_32_bits(case: Case, slow_beta: float) -> None:
     case = case._replace(optimizer="adam", numbers=(case.numbers[0]._replace(slow_beta=slow_beta), case.numbers[1]))
     assert_equal(case, dtype="float32", num_steps=NUM_STEPS, tolerance=1e-2)
