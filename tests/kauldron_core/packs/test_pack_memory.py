@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
 
-from kauldron_core import packs, rundir
+from kauldron_core import ckpts, konfig, packs, rundir
 from kauldron_core.packs.programs import PackedPrograms
 from tests.kauldron_core.packs.test_packs import saved
 
+with konfig.imports():
+    import optax
+
 pytestmark = pytest.mark.slow
+
+
+def trials_of(count: int, folder: Any) -> list[Any]:
+    """Returns small trials, quick to compile."""
+    found = saved(folder, 12, num_trials=count)
+    for cfg in found:
+        cfg.evals, cfg.model.dropout = {}, 0.0
+        cfg.optimizer = optax.sgd(learning_rate=cfg.optimizer.learning_rate)
+    return found
 
 
 class Device:
@@ -48,10 +66,7 @@ def told(folder: Any) -> list[list[Any]]:
 
 def test_out_of_memory_halves_a_pack_which_goes_on_from_its_checkpoint(tmp_path: Any, monkeypatch: Any) -> None:
     def trials(name: str) -> list[Any]:
-        found = saved(tmp_path / name, 12, num_trials=3)
-        for cfg in found:
-            cfg.evals = {}
-        return found
+        return trials_of(3, tmp_path / name)
 
     whole = packs.train(trials("whole"), folder=tmp_path / "whole" / "pack")
     device = Device(monkeypatch, 3, later=1, from_step=7)
@@ -79,5 +94,58 @@ def test_one_trial_that_does_not_fit_is_an_error_that_says_what_takes_the_memory
 ) -> None:
     device = Device(monkeypatch, 0)
     with pytest.raises(jax.errors.JaxRuntimeError, match="RESOURCE_EXHAUSTED") as error:
-        packs.train(saved(tmp_path, 12))
+        packs.train(trials_of(2, tmp_path))
     assert device.refused == 2 and "arrays are alive" in error.value.__notes__[0]
+
+
+KILLED = """
+import os, pathlib, signal, sys
+from kauldron_core import ckpts, packs
+from tests.kauldron_core.packs.test_pack_memory import trials_of
+
+folder, left = pathlib.Path(sys.argv[1]), [int(sys.argv[2]), int(sys.argv[3])]
+
+def count(which):
+    left[which] -= 1
+    if left[which] == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+point = ckpts.Checkpointer.point
+ckpts.Checkpointer.point = lambda *args, **kwargs: (count(0), point(*args, **kwargs))
+for event in packs.iter_train(trials_of(2, folder), folder=folder / "pack"):
+    count(1)
+"""
+
+
+def train_in_a_child(folder: Any, *, points: int = 0, events: int = 0) -> int:
+    """Trains in a process that kills itself before it makes that pointer or after that event; returns how it ended."""
+    environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parents[3])}
+    command = [sys.executable, "-c", KILLED, str(folder), str(points), str(events)]
+    return subprocess.run(command, env=environment, timeout=110, check=False).returncode
+
+
+@pytest.mark.process
+def test_a_pack_that_is_killed_between_two_pointers_resumes_all_its_trials(tmp_path: Any) -> None:
+    whole = packs.train(trials_of(2, tmp_path / "whole"))
+    assert train_in_a_child(tmp_path / "cut", points=2) == -signal.SIGKILL
+    steps = [ckpts.all_steps(tmp_path / "cut" / "trials" / str(index) / "checkpoints") for index in (0, 1)]
+    assert steps == [[5], []]
+    packed = packs.train(trials_of(2, tmp_path / "cut"), folder=tmp_path / "cut" / "pack")
+    jax.tree.map(np.testing.assert_array_equal, packed.states, whole.states)
+    for index in (0, 1):
+        folder = tmp_path / "cut" / "trials" / str(index)
+        assert ckpts.all_steps(folder / "checkpoints") == [5, 10, 12]
+        events = [(event["kind"], event["step"]) for event in rundir.read_events(folder / "events")]
+        assert len(events) == len(set(events)) and {("checkpoint", 5), ("done", 12)} <= set(events)
+
+
+@pytest.mark.process
+@pytest.mark.soak
+def test_a_pack_that_is_killed_again_and_again_comes_to_the_same_bits(tmp_path: Any) -> None:
+    whole = packs.train(trials_of(2, tmp_path / "whole"))
+    generator = random.Random(int(os.environ.get("SEED", "0")))
+    for _ in range(int(os.environ.get("KILLS", "4"))):
+        train_in_a_child(tmp_path / "cut", points=generator.randrange(9), events=generator.randrange(1, 18))
+    packed = packs.train(trials_of(2, tmp_path / "cut"), folder=tmp_path / "cut" / "pack")
+    assert packed.statuses == ("done", "done")
+    jax.tree.map(np.testing.assert_array_equal, packed.states, whole.states)

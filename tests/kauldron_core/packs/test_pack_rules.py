@@ -17,6 +17,8 @@ from kauldron_core.train import Done, Evaluated, Logged
 from tests.kauldron_core.packs.test_packs import config
 
 with konfig.imports():
+    import optax
+
     from kauldron_core import kd
 
 pytestmark = pytest.mark.slow
@@ -27,7 +29,8 @@ RATES = (1e-4, 3e-2, 1e-3, 1e38, 1e-2, 3e-3, 1e-1)
 def configs(folder: Any, rates: Any = RATES, *, is_evaluated: bool = False) -> list[Any]:
     found = []
     for index, rate in enumerate(rates):
-        cfg = config(optimizer__learning_rate=rate, num_train_steps=12, workdir=str(folder / f"t{index}"))
+        cfg = config(num_train_steps=12, workdir=str(folder / f"t{index}"), model__dropout=0.0)
+        cfg.optimizer = optax.sgd(learning_rate=rate)
         cfg.evals.test.run = kd.evals.EveryNSteps(2)
         if not is_evaluated:
             cfg.evals = {}
