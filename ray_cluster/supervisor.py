@@ -28,6 +28,7 @@ from ray_cluster.worker_group import WorkerGroup
 _POINTER = "pointer.json"
 _REPORT_EVERY_S = 1.0
 _SAVE_TIMEOUT_S = 300.0
+_NOT_MADE = "error raised in its creation task"  # Ray's words
 _ALMOST_NO_CPU = 0.01  # a placement group must ask for something
 
 
@@ -190,8 +191,12 @@ class Supervisor(tune.Trainable):
             self._follow_child()
         except RayActorError as error:
             self._end_child()
-            text = f"the worker process died: {_first_line(error)}"
-            self._after_failure(text, again=self._policy.after_death())
+            if _NOT_MADE in str(error):
+                # The code can't be imported there, say; the next trial would meet the same.
+                self._after_exception({"error": f"a worker can't be made: {_last_line(error)}", "is_setup": True})
+            else:
+                text = f"the worker process died: {_first_line(error)}"
+                self._after_failure(text, again=self._policy.after_death())
         except RayTaskError as error:
             # The child's own set-up failed: it is on the wrong platform, or can't see the run directory.
             cause = error.cause if isinstance(error.cause, Exception) else error
@@ -306,3 +311,7 @@ class Supervisor(tune.Trainable):
 
 def _first_line(error: Exception) -> str:
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+
+
+def _last_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[-1]

@@ -119,11 +119,21 @@ def test_s02_s08_failing_and_diverging_trials_hurt_no_other(run_dir, caplog):
     assert "Traceback" in (run.trial("0000").logs / "stderr.log").read_text()
 
 
-def test_workers_that_cannot_start_stop_the_sweep_and_not_trial_after_trial(run_dir):
+@pytest.mark.parametrize(
+    ("variable", "fault"),
+    [
+        ("JAX_PLATFORMS", "RunFailed: node .* JAX can't start on cpu"),
+        # A node that lacks a package of ours.
+        pytest.param("PYTHONPATH", "a worker can't be made: ModuleNotFoundError: .*rundir", marks=pytest.mark.soak),
+    ],
+    ids=["platform", "code"],
+)
+def test_workers_that_cannot_start_stop_the_sweep_and_not_trial_after_trial(variable, fault, run_dir, tmp_path):
     """Three trials fail at their start for the same reason; the others are not even tried."""
+    (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['kauldron_core.rundir'] = None")
     trials = [tiny.trial(index) for index in range(6)]
-    plan = dataclasses.replace(tiny.plan(run_dir, *trials, max_failures=0), env={"JAX_PLATFORMS": "abacus"})
-    with pytest.raises(RunFailed, match=r"its workers can't start: RunFailed: node .* JAX can't start on cpu"):
+    plan = dataclasses.replace(tiny.plan(run_dir, *trials, max_failures=0), env={variable: str(tmp_path)})
+    with pytest.raises(RunFailed, match=f"its workers can't start: {fault}"):
         ray_cluster.run(plan)
     statuses = [rundir.RunDir(run_dir).trial(trial.name).status() for trial in trials]
     assert 3 <= statuses.count("failed") < len(trials)
