@@ -103,7 +103,7 @@ def _new_packs(
     configs = [trial.config(base) for trial in prepared.trials if trial.name in names]
     plan = packs.plan(configs, limit=None if isinstance(sweep.pack, str) else sweep.pack)
     if is_auto:
-        plan = replace(plan, packs=tuple(part for pack in plan.packs for part in _shared_out(pack, slots)))
+        plan = replace(plan, packs=tuple(shared_out(plan.packs, slots)))
     # The driver's own device is a CPU: what it measures says nothing about another one.
     plan = packs.refine(configs, plan, time=is_auto and platform_of(sweep.resources) == "cpu")
     rule = _rule(prepared)
@@ -112,12 +112,15 @@ def _new_packs(
     return found, (*(lines or ["none"]), *_explained(plan))
 
 
-def _shared_out(pack: Any, slots: int) -> Iterator[Any]:
-    """Yields a pack in equal parts, one for each that can run at a time; trials that all can run at a time alone."""
-    members = pack.members
-    size = 1 if len(members) <= slots else math.ceil(len(members) / slots)
-    for start in range(0, len(members), size):
-        yield replace(pack, members=members[start : start + size])
+def shared_out(packs: Sequence[Any], slots: int) -> Iterator[Any]:
+    """Yields packs in equal parts, so that there are as many as run at a time; a few trials run at a time alone."""
+    number = sum(len(pack.members) > slots for pack in packs)
+    for pack in packs:
+        members = pack.members
+        parts = max(1, slots // number) if len(members) > slots else len(members)
+        size = math.ceil(len(members) / parts)
+        for start in range(0, len(members), size):
+            yield replace(pack, members=members[start : start + size])
 
 
 def _planned(pack: Any, trials: Sequence[PlannedTrial], run: rundir.RunDir, rule: dict[str, Any] | None) -> PlannedPack:

@@ -13,7 +13,7 @@ import pytest
 from kauldron_core import packs, rundir, train
 from pipelines import planning
 from pipelines.cli import main
-from pipelines.packing import with_packs
+from pipelines.packing import shared_out, with_packs
 from ray_cluster import layout
 from tests.pipelines.test_sweep import DIGITS, prepare
 
@@ -113,3 +113,12 @@ def test_a_pack_that_began_goes_on_as_it_is_and_new_trials_make_another(
         rundir.write_status(run.trial(name), "done")
     anew = planned(tmp_path, RATES, "--run.pack=5").plan.packs
     assert [pack.trials for pack in anew] == [(found.plan.trials[0].name, found.plan.trials[3].name)]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "slots", "expected"),
+    [([9], 2, [5, 4]), ([9], 1, [9]), ([9, 8], 2, [9, 8]), ([9, 8], 5, [5, 4, 4, 4]), ([2, 9], 2, [1, 1, 5, 4])],
+)
+def test_there_are_as_many_packs_as_run_at_a_time(sizes: list[int], slots: int, expected: list[int]) -> None:
+    made = [packs.Pack(tuple(range(size)), ("seed",)) for size in sizes]
+    assert [len(part.members) for part in shared_out(made, slots)] == expected
