@@ -159,6 +159,8 @@ def start(
             return _show_settled(settled, prepared.plan.sweep, report=report, recorder=recorder, strict=strict)
     resources = ", ".join(f"{name} {amount:g}" for name, amount in prepared.plan.sweep.resources.items())
     report.expect(evaluators=prepared.evaluators, ranking=prepared.ranking, resources=resources)
+    if prepared.plan.packs:
+        report.say("\n".join(["packs", *(f"  {note}" for note in prepared.pack_notes)]))
     search = prepared.plan.sweep.search
     chosen = f", of {prepared.plan.sweep.num_samples} that {search} chooses," if search is not None else ""
     report.say(f"{count(len(prepared.plan.trials), 'trial')}{chosen} in {prepared.plan.run_dir}")
