@@ -78,7 +78,7 @@ class PackLoop:
         """Trains; yields events."""
         step = yield from self._restore_or_init()
         is_cut = yield from self._evaluate(step, stop)
-        while step < self.last_step and self._members.running and not is_cut:
+        while step < self.last_step and self._members.are_running and not is_cut:
             if stop.is_set():
                 is_cut = True
                 break
@@ -92,7 +92,8 @@ class PackLoop:
                 yield from self._flush()
                 is_cut = yield from self._evaluate(step, stop)
             is_cut = is_cut or (stop.is_set() and step < self.last_step)
-            leaving = self._members.placed_at(asked())
+            places = asked()
+            leaving = self._members.placed_at(places) if places else []
             if leaving or is_cut or self._is_saved_at(step) or self._is_decided_at(step):
                 yield from self._flush()
                 yield from self._end_call(step, leaving, is_cut)
@@ -148,9 +149,9 @@ class PackLoop:
         self._arrange(standing.going_on)
         rows = [standing.rows.index(index) for index in self._sources]
         self._states = self._placement.put_rows(jax.tree.map(lambda leaf: leaf[np.asarray(rows)], states))
-        self._data.set_state(
-            [standing.iterators[row] for row in rows] if standing.iterators[1:] else standing.iterators
-        )
+        iterators = standing.iterators if len(standing.iterators) == 1 else [standing.iterators[row] for row in rows]
+        # Those that are left may all read alike.
+        self._data.set_state(iterators[:1] if self._data.is_shared else iterators)
         yield from self._tell_of_heirs(step)
         return step
 
@@ -232,7 +233,8 @@ class PackLoop:
             yield from self._commits()
         for index, done in ends.items():
             yield self._members.end(index, done)
-        yield from self._tell_of_heirs(step)
+        if decision.inherits:
+            yield from self._tell_of_heirs(step)
         if decision.pruned:
             rows = [self._rows.index(index) for index in going_on]
             self._arrange(going_on)

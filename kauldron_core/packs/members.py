@@ -67,6 +67,11 @@ class Members:
         return [index for index in range(len(self.trainers)) if index not in self._ends]
 
     @property
+    def are_running(self) -> bool:
+        """Whether any still trains."""
+        return len(self._ends) < len(self.trainers)
+
+    @property
     def statuses(self) -> tuple[str, ...]:
         """How each stands."""
         return tuple(
