@@ -11,6 +11,7 @@ import ray_cluster
 from kauldron_core import konfig
 from pipelines import planning, run_folder
 from pipelines.experiment import Experiment
+from pipelines.packing import with_packs
 from pipelines.tracking import RecorderProcess
 from ray_cluster import spec
 from ray_cluster.results import Results
@@ -70,6 +71,7 @@ class Sweep(spec.Sweep):
             extend=extend,
         )
         ray_cluster.check(prepared.plan, address=address)
+        prepared = with_packs(prepared, address=address)
         run_folder.make_root(self)
         prepared.write_sources()
         watching = [*sidecars, *([RecorderProcess(run_folder.place_store(self))] if tracking else [])]
