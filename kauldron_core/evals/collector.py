@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from kauldron_core.errors import ConfigError
-from kauldron_core.evals.packing import Packed, merged
+from kauldron_core.evals.packing import Packed, Stack, gathered, merged, merged_rows, split
 from kauldron_core.evals.per_example import PerExample
 from kauldron_core.evals.program import Parts
 from kauldron_core.evals.results import Collected
@@ -27,15 +27,16 @@ class Collector:
     def __init__(self, per_example: PerExample | None = None):
         self._per_example = per_example
         self._total, self._num_examples = AuxiliariesState(), 0
-        self._pending: list[Packed] = []
+        self._pending: list[Packed | Stack] = []
         self._examples: list[dict[str, Any]] | None = None if per_example is None else []
         self._kept: tuple[Any, ...] | None = None
         self._is_empty = True
         self._max_behind = 2
         self._behind = 0
+        self._num_pending = 0
 
-    def add(self, states: Packed, *, without: Parts | None = None) -> None:
-        """Takes the states of a batch.
+    def add(self, states: Packed | Stack, *, without: Parts | None = None) -> None:
+        """Takes the states of a batch, or of several.
 
         Args:
           states: The states. They need not be computed yet.
@@ -45,18 +46,20 @@ class Collector:
         is_alike = not self._pending or _are_alike(states, self._pending[-1])
         if without or not is_alike:
             self._flush(None)
-        elif len(self._pending) >= _AT_ONCE + self._max_behind:
+        elif self._num_pending >= _AT_ONCE + self._max_behind:
             self._flush(_AT_ONCE)
         if without:
             left = merged([states]).without(losses=without.losses, metrics=without.metrics)
             self._total = self._total.merge(left)
             return
         self._pending.append(states)
+        self._num_pending += _count(states)
         self._behind += 1
-        if self._behind > self._max_behind:
+        most = max(self._max_behind // _count(states), 2)
+        if self._behind > most:
             # Half of them at once: waking up for each batch costs more than a small model needs for one.
-            self._behind = self._max_behind // 2
-            self._pending[-1 - self._behind].small.block_until_ready()
+            self._behind = most // 2
+            _packed(self._pending[-1 - self._behind]).small.block_until_ready()
 
     def count(self, num_examples: int, batch: Any) -> None:
         """Takes the number of examples in a batch."""
@@ -85,11 +88,23 @@ class Collector:
         return Collected(self._total, self._num_examples, self._examples)
 
     def _flush(self, count: int | None) -> None:
-        now = self._pending[:count]
-        self._pending = self._pending[len(now) :]
+        """Merges the first `count` batches that wait, or all, always as many at a time: sums have one order."""
+        taken, number = 0, 0
+        while taken < len(self._pending) and (count is None or number < count):
+            number += _count(self._pending[taken])
+            taken += 1
+        now, self._pending = self._pending[:taken], self._pending[taken:]
         self._behind = min(self._behind, len(self._pending))
-        if now:
-            self._total = self._total.merge(merged(now))
+        self._num_pending -= number
+        if not now:
+            return
+        left = gathered(now)
+        while left.count and (count is None or left.count >= count):
+            part, left = split(left, min(left.count, _AT_ONCE))
+            self._total = self._total.merge(merged_rows(part))
+        if left.count:
+            self._pending.insert(0, left)
+            self._num_pending += left.count
 
     def _add_rows(self, outputs: dict[str, Any], batch: Any, places: np.ndarray) -> None:
         if self._per_example is not None and self._examples is not None:
@@ -98,8 +113,17 @@ class Collector:
             self._examples.extend(rows)
 
 
-def _are_alike(left: Packed, right: Packed) -> bool:
-    if left.specs is right.specs and left.structure is right.structure:
+def _packed(states: Packed | Stack) -> Packed:
+    return states.packed if isinstance(states, Stack) else states
+
+
+def _count(states: Packed | Stack) -> int:
+    return states.count if isinstance(states, Stack) else 1
+
+
+def _are_alike(one: Packed | Stack, other: Packed | Stack) -> bool:
+    left, right = _packed(one), _packed(other)
+    if left.specs is right.specs and left.structure is right.structure and type(one) is type(other):
         return True
-    shapes = ([leaf.shape for leaf in part.large] for part in (left, right))
+    shapes = ([leaf.shape[isinstance(of, Stack) :] for leaf in _packed(of).large] for of in (one, other))
     return left.specs == right.specs and left.structure == right.structure and next(shapes) == next(shapes)

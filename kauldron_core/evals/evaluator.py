@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import itertools
 import threading
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -17,6 +17,7 @@ from jax.experimental import multihost_utils
 from kauldron_core.errors import ConfigError
 from kauldron_core.evals.collecting import CollectingEvaluator, EvaluationStopped
 from kauldron_core.evals.collector import Collector
+from kauldron_core.evals.grouping import best_size, count_examples, grouped, is_small, stacked
 from kauldron_core.evals.per_example import PerExample, without_texts
 from kauldron_core.evals.program import EvalForward, EvalProgram, Parts, num_rows_of, split_by_mask
 from kauldron_core.evals.results import Collected
@@ -106,18 +107,47 @@ class Evaluator(CollectingEvaluator):
     ) -> Collected[AuxiliariesState]:
         collector = Collector(self.per_example)
         by_rows = self._has_shares_of_rows
+
+        sizes: list[int | None] = []
+
+        def size_for(batch: Any) -> int | None:
+            sizes.append(self._group_size(state, without_texts(batch), shard_count))
+            return sizes[0]
+
         with contextlib.closing(self.batches(int(state.step), shard_index, shard_count)) as batches:
-            for number, batch in batches:
-                if stop is not None and stop.is_set():
-                    raise EvaluationStopped(self.name)
-                placed, num_examples = self._placed(batch)
-                outputs = self._evaluate_batch(state, placed, collector)
-                collector.count(num_examples, placed)
-                if self.per_example is not None:
-                    rows = np.arange(num_rows_of(placed))
-                    places = number * len(rows) + rows
-                    collector.keep(outputs, batch, places * shard_count + shard_index if by_rows else places)
+            for group in grouped(_stopping(batches, stop, self.name), size_for):
+                if sizes[0] is not None:
+                    self._evaluate_group(state, [without_texts(batch) for _, batch in group], collector)
+                    continue
+                for number, batch in group:
+                    placed, num_examples = self._placed(batch)
+                    outputs = self._evaluate_batch(state, placed, collector)
+                    collector.count(num_examples, placed)
+                    if self.per_example is not None:
+                        rows = np.arange(num_rows_of(placed))
+                        places = number * len(rows) + rows
+                        collector.keep(outputs, batch, places * shard_count + shard_index if by_rows else places)
         return collector.finish(at=f"evals.{self.name}.ds")
+
+    def _group_size(self, state: TrainState, batch: Any, shard_count: int) -> int | None:
+        """Returns how many batches a call takes; None where each has one of its own."""
+        is_plain = self.per_example is None and (self.sharding is None or self.sharding.is_trivial)
+        if not is_plain or jax.process_count() > 1 or not is_small(batch):
+            return None
+        whole, _ = self._programs_for(state, batch)
+        if whole.unmasked:
+            return None
+        if not whole.group_sizes:
+            in_all = self.num_data_batches
+            whole.group_sizes.append(best_size(None if in_all is None else -(-in_all // shard_count)))
+        return whole.group_sizes[0]
+
+    def _evaluate_group(self, state: TrainState, batches: list[Any], collector: Collector) -> None:
+        """Gives the states of several batches of one shape to the collector."""
+        whole = self._programs[0]
+        stack = stacked(batches, whole.group_sizes[0])
+        collector.count(count_examples(stack, len(batches)), batches[0])
+        collector.add(whole.many(state, stack, len(batches)))
 
     def _evaluate_batch(self, state: TrainState, batch: Any, collector: Collector) -> dict[str, Any]:
         """Gives the states of a batch to the collector, and returns what is kept of each row."""
@@ -224,6 +254,14 @@ def shard_of(ds: Any, shard_index: int, shard_count: int) -> Any:
     return dataclasses.replace(
         ds, batch_size=ds.batch_size * shard_count, shard_index=shard_index, shard_count=shard_count
     )
+
+
+def _stopping(batches: Iterator[Any], stop: threading.Event | None, name: str) -> Iterator[Any]:
+    """Yields the batches; raises instead of the next one when `stop` is set."""
+    for batch in batches:
+        if stop is not None and stop.is_set():
+            raise EvaluationStopped(name)
+        yield batch
 
 
 def _every(batches: Generator[Any], start: int, step: int) -> Generator[Any]:

@@ -20,6 +20,8 @@ from kauldron_core.forward import AuxiliariesState
 from kauldron_core.metrics.host import fetch, widen
 
 _MAX_ENTRIES = 64
+_ALONE = -1
+"""Stands for one batch, whose arrays have no dimension for it."""
 _Spec = tuple[tuple[int, ...], str] | None
 
 
@@ -35,10 +37,23 @@ class Packed:
       structure: Structure of the tree.
     """
 
-    small: jax.Array
-    large: list[jax.Array]
+    small: Any
+    large: list[Any]
     specs: tuple[_Spec, ...]
     structure: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Stack:
+    """What several batches gave in one call.
+
+    Attributes:
+      packed: Their states, each array with a first dimension for the batch.
+      count: How many of them count, the first ones; the others were there to fill the call.
+    """
+
+    packed: Packed
+    count: int
 
 
 def pack(tree: Any) -> Packed:
@@ -55,14 +70,46 @@ def pack(tree: Any) -> Packed:
     return Packed(small, large, specs, structure)
 
 
-def merged(packed: Sequence[Packed]) -> AuxiliariesState:
+def merged(packed: Sequence[Packed | Stack]) -> AuxiliariesState:
     """Returns the merge of the states of batches with one structure, on the host, in 64 bits."""
-    stacked = _stacked(packed)
+    return merged_rows(gathered(packed))
+
+
+def gathered(packed: Sequence[Packed | Stack]) -> Stack:
+    """Returns the states of batches with one structure as one stack, on the host."""
+    stacks = [one if isinstance(one, Stack) else Stack(one, _ALONE) for one in packed]
+    fetched = fetch([(stack.packed.small, stack.packed.large) for stack in stacks])
+    first = stacks[0].packed
+    small = np.concatenate([_rows(array, stack) for stack, (array, _) in zip(stacks, fetched, strict=True)])
+    columns = zip(*(large for _, large in fetched), strict=True)
+    large = [
+        np.concatenate([_rows(array, stack) for stack, array in zip(stacks, column, strict=True)]) for column in columns
+    ]
+    return Stack(Packed(small, large, first.specs, first.structure), len(small))
+
+
+def split(stack: Stack, count: int) -> tuple[Stack, Stack]:
+    """Returns the first `count` batches of a stack on the host, and the others."""
+    parts = []
+    for rows in (slice(count), slice(count, None)):
+        small = stack.packed.small[rows]
+        large = [leaf[rows] for leaf in stack.packed.large]
+        parts.append(Stack(Packed(small, large, stack.packed.specs, stack.packed.structure), len(small)))
+    return parts[0], parts[1]
+
+
+def merged_rows(stack: Stack) -> AuxiliariesState:
+    """Returns the merge of the states in a stack on the host."""
+    states = _unpacked(stack.packed, stack.count)
     parts = {
-        field.name: {name: _merged(state, len(packed)) for name, state in getattr(stacked, field.name).items()}
-        for field in dataclasses.fields(stacked)
+        field.name: {name: _merged(state, stack.count) for name, state in getattr(states, field.name).items()}
+        for field in dataclasses.fields(states)
     }
     return AuxiliariesState(**parts)
+
+
+def _rows(array: Any, stack: Stack) -> np.ndarray:
+    return array[None] if stack.count == _ALONE else array[: stack.count]
 
 
 def _spec(leaf: Any) -> _Spec:
@@ -70,21 +117,19 @@ def _spec(leaf: Any) -> _Spec:
     return (leaf.shape, str(leaf.dtype)) if is_small else None
 
 
-def _stacked(packed: Sequence[Packed]) -> AuxiliariesState:
-    """Returns the states with a leading dimension for the batches."""
-    first = packed[0]
-    small, large = fetch(([part.small for part in packed], [part.large for part in packed]))
-    bits, others = np.stack(small), iter(zip(*large, strict=True))
+def _unpacked(packed: Packed, count: int) -> AuxiliariesState:
+    """Returns states with a leading dimension for the batches."""
+    bits, others = np.asarray(packed.small), iter(packed.large)
     leaves, start = [], 0
-    for spec in first.specs:
+    for spec in packed.specs:
         if spec is None:
-            leaves.append(np.stack(next(others)))
+            leaves.append(next(others))
             continue
         shape, dtype = spec
         size = int(np.prod(shape))
-        leaves.append(bits[:, start : start + size].view(dtype).reshape(len(packed), *shape))
+        leaves.append(np.ascontiguousarray(bits[:, start : start + size]).view(dtype).reshape(count, *shape))
         start += size
-    return jax.tree.unflatten(first.structure, leaves)
+    return jax.tree.unflatten(packed.structure, leaves)
 
 
 def _merged(state: Any, count: int) -> Any:

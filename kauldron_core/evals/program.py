@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from kauldron_core import losses as losses_lib
 from kauldron_core import metrics as metrics_lib
-from kauldron_core.evals.packing import Packed, pack
+from kauldron_core.evals.packing import Packed, Stack, pack
 from kauldron_core.evals.per_example import PerExample
 from kauldron_core.forward import AuxiliariesState, Context, ForwardPass, TrainState, collect_metrics, padding_mask_of
 from kauldron_core.sharding import ShardingStrategy
@@ -71,12 +71,14 @@ class EvalProgram:
       masked: What leaves out the padding of a padded batch.
       unmasked: What takes every row for an example.
       per_example: What to keep of each example.
+      group_sizes: How many batches `many` takes, as soon as that is known; always the same number.
     """
 
     forward: EvalForward
     masked: Parts
     unmasked: Parts
     per_example: PerExample | None = None
+    group_sizes: list[int] = dataclasses.field(default_factory=list)
 
     def __call__(self, state: TrainState, batch: Any) -> tuple[Packed, dict[str, Any]]:
         """Returns the states over the examples of `batch`, and what is kept of each row.
@@ -85,8 +87,27 @@ class EvalProgram:
         """
         return self._compiled(state.params, state.collections, state.step, batch)
 
+    def many(self, state: TrainState, stack: Any, count: int) -> Stack:
+        """Returns the states of the first `count` of several batches, bit for bit what a call for each would give.
+
+        Starts the computation and does not wait for it.
+        """
+        return Stack(self._compiled_many(state.params, state.collections, state.step, stack), count)
+
+    @property
+    def num_compiled(self) -> int:
+        """How many programs were compiled for it."""
+        return self._compiled._cache_size() + self._compiled_many._cache_size()
+
     @functools.cached_property
-    def _compiled(self) -> Callable[..., tuple[Packed, dict[str, Any]]]:
+    def _compiled_many(self) -> Any:
+        def many(params: Any, collections: Any, step: Any, stack: Any) -> Packed:
+            return jax.lax.map(lambda batch: self.trace(params, collections, step, batch)[0], stack)
+
+        return jax.jit(many)
+
+    @functools.cached_property
+    def _compiled(self) -> Any:
         return jax.jit(self.trace)
 
     def trace(self, params: Any, collections: Any, step: Any, batch: Any) -> tuple[Packed, dict[str, Any]]:

@@ -17,7 +17,7 @@ import pytest
 
 from kauldron_core import kd, kontext
 from kauldron_core.errors import ConfigError
-from kauldron_core.evals import EvaluationStopped, Evaluator, Final
+from kauldron_core.evals import EvaluationStopped, Evaluator, Final, grouping
 from tests.kauldron_core import experiments
 
 
@@ -120,7 +120,30 @@ def test_a_warm_evaluator_compiles_nothing_for_other_parameters(metrics: dict[st
     evaluator = _evaluator(metrics={**experiments.metrics(), **metrics})
     first, second = (experiments.trainer(seed=seed).init_state() for seed in (0, 1))
     assert evaluator.evaluate(first).values != evaluator.evaluate(second).values
-    assert sum(program._compiled._cache_size() for program in evaluator._programs) == programs
+    assert sum(program.num_compiled for program in evaluator._programs) == programs
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 35])
+def test_small_batches_go_several_at_a_time_and_the_states_are_the_same_bits(
+    state: kd.train.TrainState, batch_size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ds = experiments.points(batch_size=batch_size)
+    together = _evaluator(ds=ds)
+    result = together.evaluate(state)
+    calls = together._programs[0].group_sizes
+    assert calls == [grouping.best_size(-(-experiments.NUM_EXAMPLES // batch_size))]
+    monkeypatch.setattr(grouping, "_MAX_BYTES", 0)
+    alone = _evaluator(ds=ds)
+    expected = alone.evaluate(state)
+    assert alone._programs[0].group_sizes == []
+    assert result.num_examples == expected.num_examples
+    assert result.values == expected.values
+    jax.tree.map(np.testing.assert_array_equal, result.states, expected.states)
+
+
+@pytest.mark.parametrize(("num_batches", "size"), [(1, 1), (5, 5), (16, 16), (17, 9), (129, 13), (160, 16), (None, 16)])
+def test_the_last_call_is_nearly_full(num_batches: int | None, size: int) -> None:
+    assert grouping.best_size(num_batches) == size
 
 
 def test_metrics_on_gradients_are_left_to_training(state: kd.train.TrainState) -> None:
@@ -173,7 +196,7 @@ def test_an_evaluator_with_all_its_parts_needs_no_trainer(state: kd.train.TrainS
 def test_a_batch_size_of_its_own(state: kd.train.TrainState) -> None:
     evaluator = _evaluator(batch_size=9)
     assert evaluator.evaluate(state).values == pytest.approx(_evaluator().evaluate(state).values, rel=1e-6)
-    assert {program._compiled._cache_size() for program in evaluator._programs} == {0, 1}
+    assert {program.num_compiled for program in evaluator._programs} == {0, 1}
 
 
 def test_a_method_of_the_model_gives_the_predictions(state: kd.train.TrainState) -> None:

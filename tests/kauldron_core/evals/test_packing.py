@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import flax.struct
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from kauldron_core import kd
-from kauldron_core.evals.packing import merged, pack
+from kauldron_core.evals.packing import Stack, gathered, merged, merged_rows, pack, split
 from kauldron_core.forward import AuxiliariesState
 
 
@@ -22,13 +24,13 @@ class Everything(kd.metrics.AutoState):
     least: jax.Array = kd.metrics.min_field()
 
 
-def _batch(number: int) -> AuxiliariesState:
+def _batch(number: Any) -> AuxiliariesState:
     rows = jnp.arange(100, dtype=jnp.int32) - number
     everything = Everything(
         rows=rows,
-        flags=jnp.array([number == 2, False]),
-        half=jnp.bfloat16(number),
-        least=jnp.float32(-number),
+        flags=jnp.stack([jnp.asarray(number == 2), jnp.asarray(False)]),
+        half=jnp.asarray(number, jnp.bfloat16),
+        least=jnp.asarray(-number, jnp.float32),
     )
     mean = kd.metrics.AverageState(total=jnp.float32(16_777_216.0), count=jnp.int32(16_777_217))
     return AuxiliariesState(loss_states={"mean": mean}, metric_states={"all": everything})
@@ -53,3 +55,14 @@ def test_small_leaves_are_one_array() -> None:
     packed = jax.jit(lambda states: pack(states))(_batch(7))
     assert packed.small.shape == (3,)
     assert sorted(leaf.shape for leaf in packed.large) == [(), (2,), (100,)]
+
+
+def test_m08_several_batches_in_a_call_are_what_they_are_alone() -> None:
+    """Groups of 4 and 3 (filled up) merge as five and two by themselves, and in the same order."""
+    numbers = jnp.arange(7, dtype=jnp.int32)
+    alone = [jax.jit(lambda number: pack(_batch(number)))(number) for number in numbers]
+    many = jax.jit(lambda some: jax.lax.map(lambda number: pack(_batch(number)), some))
+    groups = [Stack(many(numbers[:4]), 4), Stack(many(jnp.array([4, 5, 6, 6])), 3)]
+    first, second = split(gathered(groups), 5)
+    for rows, expected in ((first, merged(alone[:5])), (second, merged(alone[5:])), (gathered(groups), merged(alone))):
+        jax.tree.map(np.testing.assert_array_equal, merged_rows(rows), expected)
