@@ -165,6 +165,14 @@ def test_a_number_of_the_model_packs_where_it_is_used_as_a_number() -> None:
     assert_like_alone(configs, packs.train(configs))
 
 
+def test_a_number_here_and_none_or_an_integer_there_makes_a_pack_of_each_kind() -> None:
+    numbers = [(0.1, None), (0.2, None), (0.1, 0.5), (0.1, 0.6), (1, 0.5)]
+    configs = [config(optimizer=optax.sgd(learning_rate=rate, momentum=momentum)) for rate, momentum in numbers]
+    plan = packs.plan(configs)
+    assert [pack.members for pack in plan.packs] == [(0, 1), (2, 3), (4,)]
+    assert [pack.arguments for pack in plan.packs[:2]] == [("optimizer.learning_rate",), ("optimizer.momentum",)]
+
+
 def test_trials_that_differ_outside_of_the_step_are_alone() -> None:
     configs = [config(num_train_steps=steps) for steps in (5, 6)]
     plan = packs.plan(configs)
