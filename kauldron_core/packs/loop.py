@@ -152,7 +152,11 @@ class PackLoop:
         iterators = standing.iterators if len(standing.iterators) == 1 else [standing.iterators[row] for row in rows]
         # Those that are left may all read alike.
         self._data.set_state(iterators[:1] if self._data.is_shared else iterators)
-        yield from self._tell_of_heirs(step)
+        self._write_points()
+        for index, event in self._points.inherited(step):
+            # A kill came between the checkpoint and this.
+            if not self._members.has_told(index, INHERITED, step=step):
+                yield self._members.tell(index, event)
         return step
 
     def _arrange(self, indices: Sequence[int]) -> None:
@@ -234,7 +238,9 @@ class PackLoop:
         for index, done in ends.items():
             yield self._members.end(index, done)
         if decision.inherits:
-            yield from self._tell_of_heirs(step)
+            self._write_points()
+            for index, event in self._points.inherited(step):
+                yield self._members.tell(index, event)
         if decision.pruned:
             rows = [self._rows.index(index) for index in going_on]
             self._arrange(going_on)
@@ -279,13 +285,9 @@ class PackLoop:
         )
         self._saves.save(self._states, standing, step=step)
 
-    def _tell_of_heirs(self, step: int) -> Iterator[MemberEvent]:
-        """Puts on record who has inherited at `step`, as far as it is not there yet."""
+    def _write_points(self) -> None:
         trainers = self._members.trainers
         self._points.write({index: trainers[index].workdir for index in self._members.running})
-        for index, event in self._points.inherited(step):
-            if not self._members.has_told(index, INHERITED, step=step):
-                yield self._members.tell(index, event)
 
     def _commits(self) -> Iterator[MemberEvent]:
         for step, indices in self._saves.finished() if self._saves is not None else ():
