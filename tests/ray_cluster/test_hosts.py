@@ -1,5 +1,7 @@
 """Trials that two processes train together: the same numbers as one, stopped together, started again together."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -72,3 +74,13 @@ def test_two_hosts_stop_at_the_same_step_and_go_on(run_dir):
     results = ray_cluster.run(plan)
     assert results.ok
     assert results.rows[0].step == 60
+
+
+@pytest.mark.soak
+def test_two_hosts_end_at_the_same_step_by_a_rule(run_dir):
+    plan = tiny.plan(run_dir, tiny.trial(0), pools=(), hosts=2, stop="train/losses/total<=0.7")
+    results = ray_cluster.run(plan)
+    assert [(row.status, row.step) for row in results.rows] == [("stopped", 15)]
+    # Without the rule it can go on.
+    free = dataclasses.replace(plan, sweep=dataclasses.replace(plan.sweep, stop=""), retry_failed=True)
+    assert [(row.status, row.step) for row in ray_cluster.run(free).rows] == [("done", tiny.NUM_STEPS)]
