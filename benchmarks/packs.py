@@ -316,7 +316,7 @@ def main() -> None:
             f"{hand / seconds:.1f}",
             f"{difference(result.states, rows, finals):.1e}",
         )
-    console = Console()
+    console = Console(width=120)
     console.print(table)
     if len(growth) > 1:
         (few, first), (many, last) = min(growth.items()), max(growth.items())
