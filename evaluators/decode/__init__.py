@@ -4,7 +4,7 @@ from evaluators.decode.beam import Beam
 from evaluators.decode.decoders import Decoded, Decoder, Greedy, OneByOne, Sample
 from evaluators.decode.evaluator import DecodeEvaluator
 from evaluators.decode.program import DecodeProgram
-from evaluators.decode.steps import CachedModel
+from evaluators.decode.steps import CachedModel, PrefillingModel
 from evaluators.decode.tables import decoded_rows, write_decoded
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "Decoder",
     "Greedy",
     "OneByOne",
+    "PrefillingModel",
     "Sample",
     "decoded_rows",
     "write_decoded",

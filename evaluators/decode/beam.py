@@ -88,10 +88,11 @@ class Beam(Decoder):
         num_rows = prompts.mask.shape[0]
         tokens = jnp.full((num_rows, self.width, num_positions), self.pad_id, jnp.int32)
         nothing = jnp.full((num_rows, self.width), -jnp.inf, jnp.float32)
+        position, last, carry = self._begin(steps, prompts, self.width)
         return _Loop(
-            position=jnp.int32(0),
-            last=jnp.full(num_rows * self.width, self.bos_id, jnp.int32),
-            carry=steps.start(self.width),
+            position=position,
+            last=last,
+            carry=carry,
             # One prefix only: `width` equal ones would stay equal.
             live=_Beams(tokens, nothing.at[:, 0].set(0.0)),
             finished=_Beams(tokens, nothing),

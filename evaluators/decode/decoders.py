@@ -78,6 +78,18 @@ class Decoder(abc.ABC):
     def decode(self, steps: Steps, prompts: Prompts) -> Decoded:
         """Returns what follows the prompts. Traced."""
 
+    def _begin(self, steps: Steps, prompts: Prompts, num_copies: int) -> tuple[jax.Array, jax.Array, Any]:
+        """Returns the first position that is gone through one by one, what is fed there, and the carry.
+
+        What all prompts have is taken at once, if the model can do that.
+        """
+        num_rows, length = prompts.tokens.shape
+        first = jnp.full((num_rows, 1), self.bos_id, jnp.int32)
+        fed = jnp.concatenate([first, prompts.tokens], axis=1)
+        shared = jnp.min(jnp.where(prompts.mask, prompts.lengths, length))
+        carry, index = steps.start(num_copies, fed[:, :length], shared)
+        return index, jnp.repeat(jnp.take(fed, index, axis=1), num_copies), carry
+
     def _is_eos(self, tokens: jax.Array) -> jax.Array:
         return jnp.zeros(tokens.shape, bool) if self.eos_id is None else tokens == self.eos_id
 
@@ -137,9 +149,7 @@ class OneByOne(Decoder):
             return index + 1, tokens, carry, out.at[:, index].set(tokens), scores, is_done
 
         start = (
-            jnp.int32(0),
-            jnp.full(num_rows, self.bos_id, jnp.int32),
-            steps.start(copies),
+            *self._begin(steps, prompts, copies),
             jnp.full((num_rows, num_positions), self.pad_id, jnp.int32),
             jnp.zeros(num_rows, jnp.float32),
             ~mask,

@@ -24,7 +24,8 @@ class DecodeProgram:
     """Decodes batches with a model's parameters. Compiled once for each shape of batch.
 
     Attributes:
-      model: A Flax linen module, as a trainer has it. With the methods of `CachedModel` it decodes with its cache.
+      model: A Flax linen module, as a trainer has it. With the methods of `CachedModel` it decodes with its cache, and
+        with `prefill` (`PrefillingModel`) it takes in one call what all prompts of a batch have.
       decoder: How to decode.
       rng_streams: Random streams of the model.
     """
@@ -65,7 +66,8 @@ class DecodeProgram:
 
     def _steps(self, context: Context, max_len: int) -> Steps:
         if self.uses_cache:
-            return CachedSteps(functools.partial(self._apply, context), context.batch, max_len)
+            has_prefill = callable(getattr(self.model, "prefill", None))
+            return CachedSteps(functools.partial(self._apply, context), context.batch, max_len, has_prefill)
         forward = ForwardPass(self.model, self.rng_streams)
         decoder = self.decoder
         return UncachedSteps(forward.evaluate, context, decoder.tokens, decoder.logits, max_len, decoder.pad_id)

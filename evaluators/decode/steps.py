@@ -40,11 +40,33 @@ class CachedModel(Protocol):
         ...
 
 
+class PrefillingModel(CachedModel, Protocol):
+    """A `CachedModel` that takes the beginning of all prompts in one call. Without this they come token by token."""
+
+    def prefill(self, cache: Any, tokens: Any, count: Any) -> Any:
+        """Returns the cache after the first `count` tokens of each row: what so many calls of `decode_step` leave.
+
+        A cache that `decode_step` reads up to its index only may hold anything at later positions.
+
+        Args:
+          cache: What `init_cache` returned.
+          tokens: int32[rows, positions], the tokens at positions 0, 1, ...; those from `count` on mean nothing.
+          count: How many to take. Traced.
+        """
+        ...
+
+
 class Steps(Protocol):
     """How a decoder asks for logits. What has to follow a row when beams change places is in the carry."""
 
-    def start(self, num_copies: int) -> Any:
-        """Returns the first carry, with `num_copies` rows after each other for each row of the batch."""
+    def start(self, num_copies: int, tokens: Any, count: Any) -> tuple[Any, Any]:
+        """Returns the first carry, and the position of the first token to be fed.
+
+        Args:
+          num_copies: How many rows of the carry, after each other, each row of the batch has.
+          tokens: int32[rows, positions], what is fed to each row at positions 0, 1, ...
+          count: How many of them may be taken at once. Traced.
+        """
         ...
 
     def __call__(self, carry: Any, tokens: Any, index: Any) -> tuple[Any, Any]:
@@ -60,14 +82,19 @@ class CachedSteps:
       apply: Calls a method of the model by name.
       batch: The batch.
       max_len: How many tokens will be fed at most.
+      has_prefill: Whether the model is a `PrefillingModel`.
     """
 
     apply: Callable[..., Any]
     batch: Any
     max_len: int
+    has_prefill: bool = False
 
-    def start(self, num_copies: int) -> Any:
-        return repeat_rows(self.apply("init_cache", self.batch, self.max_len), num_copies)
+    def start(self, num_copies: int, tokens: Any, count: Any) -> tuple[Any, Any]:
+        cache, index = self.apply("init_cache", self.batch, self.max_len), jnp.int32(0)
+        if self.has_prefill and tokens.shape[1]:
+            cache, index = self.apply("prefill", cache, tokens, count), jnp.int32(count)
+        return repeat_rows(cache, num_copies), index
 
     def __call__(self, carry: Any, tokens: Any, index: Any) -> tuple[Any, Any]:
         return self.apply("decode_step", carry, tokens, index)
@@ -93,9 +120,11 @@ class UncachedSteps:
     max_len: int
     pad_id: int
 
-    def start(self, num_copies: int) -> Any:
-        num_rows = num_rows_of(self.context.batch) * num_copies
-        return jnp.full((num_rows, self.max_len), self.pad_id, jnp.int32)
+    def start(self, num_copies: int, tokens: Any, count: Any) -> tuple[Any, Any]:
+        given = jnp.where(jnp.arange(tokens.shape[1]) < count, tokens, self.pad_id)
+        room = self.max_len - tokens.shape[1]
+        carry = jnp.pad(given, ((0, 0), (0, room)), constant_values=self.pad_id)
+        return jnp.repeat(carry, num_copies, axis=0), jnp.int32(count)
 
     def __call__(self, carry: Any, tokens: Any, index: Any) -> tuple[Any, Any]:
         carry = carry.at[:, index].set(tokens)

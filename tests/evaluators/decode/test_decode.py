@@ -18,10 +18,11 @@ from evaluators import decode
 from evaluators.decode.decoders import keep_top
 from kauldron_core import konfig, rundir
 from kauldron_core.errors import ConfigError
-from tests.evaluators.decode.tiny_lm import EOS, VOCABULARY, TinyCachedLM, TinyLM, state_of
+from tests.evaluators.decode.tiny_lm import EOS, VOCABULARY, TinyCachedLM, TinyLM, TinyPrefillingLM, state_of
 
 MODEL = TinyLM(shift="batch.shift")
 CACHED = TinyCachedLM(shift="batch.shift")
+PREFILLING = TinyPrefillingLM(shift="batch.shift")
 STATE = state_of(MODEL, seed=3)
 WITH_EOS = {"decoder_input_tokens": np.zeros((3, 4), np.int32), "shift": np.array([0.3, -1.0, 2.0], np.float32)}
 
@@ -136,6 +137,23 @@ def test_prompts_of_different_lengths_are_followed_each_by_its_own_tokens(model:
     found = program(model, decoder)(STATE, {**WITH_PROMPTS, "prompt": given})
     for row, (prompt, shift) in enumerate(zip(prompts, WITH_EOS["shift"].tolist(), strict=True)):
         check_same(sequences(found, row), plain_beam(shift, width=width, max_len=5, penalty=0.0, prompt=prompt))
+
+
+DRAWN = decode.Sample(max_len=5, num_samples=3, prompt="batch.prompt")
+
+
+@pytest.mark.parametrize("decoder", [BEAM, pytest.param(DRAWN, marks=pytest.mark.soak)])
+def test_prompts_taken_at_once_give_what_they_give_token_by_token(decoder: Any) -> None:
+    one_by_one, at_once = program(CACHED, decoder), program(PREFILLING, decoder)
+    prompts = ([[2, 3, 4], [5, 2, 0], [0, 3, 3]], [[2, 3, 4], [5, 5, 2], [4, 3, 3]], [[2, 3, 4], [0, 5, 0], [0, 0, 0]])
+    for given in prompts:
+        # The padded row has no tokens, and is none that the others wait for.
+        batch = {**WITH_PROMPTS, "prompt": np.array([*given, [0, 0, 0]], np.int32)}
+        batch = {**batch, "shift": np.array([0.3, -1.0, 2.0, 0.0], np.float32)}
+        batch |= {"padding_mask": np.arange(4) < 3, "decoder_input_tokens": np.zeros((4, 4), np.int32)}
+        expected, found = one_by_one(STATE, batch), at_once(STATE, batch)
+        np.testing.assert_array_equal(found.tokens, expected.tokens)
+        np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-5)
 
 
 @pytest.mark.parametrize(

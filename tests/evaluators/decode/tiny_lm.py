@@ -54,6 +54,18 @@ class TinyCachedLM(TinyLM):
         return self.out(x + jax.nn.softmax(weights) @ v)[:, 0], {**cache, "k": k, "v": v}
 
 
+class TinyPrefillingLM(TinyCachedLM):
+    """The same model, which takes prompts in one call."""
+
+    def prefill(self, cache, tokens, count):
+        x = self._embedded(tokens, jnp.arange(tokens.shape[1]), cache.get("shift"))
+        _, k, v = jnp.split(self.qkv(x), 3, axis=-1)
+        end = tokens.shape[1]
+        # What lies behind `count` would change every result, were it looked at.
+        k, v = (jnp.where(jnp.arange(end)[:, None] < count, part, 1e6) for part in (k, v))
+        return {**cache, "k": cache["k"].at[:, :end].set(k), "v": cache["v"].at[:, :end].set(v)}
+
+
 def state_of(model: nn.Module, seed: int = 0) -> TrainState:
     params = TinyLM.init(model, jax.random.key(seed), jnp.zeros((1, 4), jnp.int32), jnp.zeros(1))["params"]
     return TrainState.create(params=params, collections={}, opt_state=())
