@@ -1,4 +1,4 @@
-"""A driver of its own, for tests that end it: `python -m tests.ray_cluster.driver_process RUN_DIR ADDRESS [N]`."""
+"""A driver of its own, for tests that end it: `python -m tests.ray_cluster.driver_process RUN_DIR ADDRESS N packed`."""
 
 import sys
 
@@ -12,9 +12,16 @@ def plan(run_dir, max_failures=2):
     return tiny.plan(run_dir, *trials, max_failures=max_failures)
 
 
+def packed_plan(run_dir, max_failures=2):
+    """Returns three trials in a pack, and one beside it."""
+    trials = [*(tiny.planned(index, tiny.long_config(seed=index)) for index in range(3)), tiny.trial(3)]
+    return tiny.packed(tiny.plan(run_dir, *trials, max_failures=max_failures), size=3)
+
+
 if __name__ == "__main__":
     try:
-        asked = plan(sys.argv[1], *map(int, sys.argv[3:]))
+        make = packed_plan if sys.argv[4:] == ["packed"] else plan
+        asked = make(sys.argv[1], *map(int, sys.argv[3:4]))
         sys.exit(0 if ray_cluster.run(asked, address=sys.argv[2]).ok else 1)
     except KeyboardInterrupt:
         sys.exit(130)

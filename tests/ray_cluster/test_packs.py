@@ -5,33 +5,11 @@ import pytest
 
 import ray_cluster
 from kauldron_core import kd, rundir
-from ray_cluster import PlannedPack, control, pack_records
+from ray_cluster import control, pack_records
 from tests.ray_cluster import tiny
 from tests.ray_cluster.conftest import HOST_WORKER, actor_processes
 
-EVERY = 1500
-STEPS = list(range(EVERY, 11 * EVERY, EVERY))
-
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("ray_session", "no_leaks")]
-
-
-def _pack(*trials, name="abc"):
-    """Returns the pack of trials that differ in their seeds."""
-    members = tuple(range(len(trials)))
-    content = {"pack": kd.packs.Pack(members, ("seed",)).to_json()}
-    return PlannedPack(name=name, trials=tuple(trial.name for trial in trials), content=content)
-
-
-def _plan(run_dir, trials, packed, **sweep):
-    plan = tiny.plan(run_dir, *trials, **sweep)
-    return ray_cluster.Plan(**{**vars(plan), "packs": (_pack(*trials[:packed]),)})
-
-
-def _long(seed):
-    """Returns a trial that takes some seconds: enough for something to happen meanwhile."""
-    config = tiny.config(seed=seed, num_steps=10 * EVERY)
-    config.log_metrics_every = config.checkpointer.save_interval_steps = EVERY
-    return config
 
 
 class Disturber:
@@ -41,7 +19,7 @@ class Disturber:
         self._run, self.killed = run_dir, []
 
     def poll(self):
-        if not self.killed and (self._run.pack("abc").checkpoints / f"ckpt_{EVERY}").exists():
+        if not self.killed and (self._run.pack("abc").checkpoints / f"ckpt_{tiny.LONG_STEPS[0]}").exists():
             self.killed = [psutil.Process(one.pid) for one in actor_processes(HOST_WORKER)]
             for process in self.killed:
                 process.kill()
@@ -54,8 +32,8 @@ class Disturber:
 @pytest.fixture(scope="module")
 def sweep(ray_session, root):
     """Three trials in a pack and one alone; the worker is killed, and one trial is asked to stop."""
-    trials = [*(tiny.planned(index, _long(index)) for index in range(3)), tiny.trial(3)]
-    plan = _plan(root / "packs", trials, 3, max_concurrent=1)
+    trials = [*(tiny.planned(index, tiny.long_config(seed=index)) for index in range(3)), tiny.trial(3)]
+    plan = tiny.packed(tiny.plan(root / "packs", *trials, max_concurrent=1), size=3)
     disturber = Disturber()
     return plan, ray_cluster.run(plan, sidecars=[disturber]), disturber
 
@@ -71,8 +49,8 @@ def test_each_trial_of_a_pack_ends_as_itself(sweep):
     assert rundir.read_status(run.trial("0000"))["num_failures"] == 1
     for name in ("0000", "0002"):
         steps = [event["step"] for event in rundir.read_events(run.trial(name).events) if event["kind"] == "metrics"]
-        assert steps == [1, *STEPS]
-        assert sorted(rundir.read_eval_results(run.trial(name))) == [("test", step) for step in STEPS]
+        assert steps == [1, *tiny.LONG_STEPS]
+        assert sorted(rundir.read_eval_results(run.trial(name))) == [("test", step) for step in tiny.LONG_STEPS]
     assert (run.pack("abc").logs / "stderr.log").exists()
 
 
@@ -80,14 +58,14 @@ def test_a_packed_trial_is_loaded_like_any_other(sweep):
     plan, _, _ = sweep
     kd.konfig.trust("tests")
     trainer, state = kd.load_run(rundir.RunDir(plan.run_dir).trial("0002"))
-    assert (trainer.seed, int(state.step)) == (2, STEPS[-1])
+    assert (trainer.seed, int(state.step)) == (2, tiny.LONG_STEPS[-1])
 
 
 def test_a_pack_that_fails_is_taken_apart(run_dir):
     bad = tiny.config(seed=1)
     bad.optimizer = tiny.node("tests.ray_cluster.tiny:load_nothing")  # It can't be built, which is no fault of others.
     trials = [tiny.trial(0), tiny.planned(1, bad), tiny.trial(2)]
-    results = ray_cluster.run(_plan(run_dir, trials, 3, pools=(), max_concurrent=1))
+    results = ray_cluster.run(tiny.packed(tiny.plan(run_dir, *trials, pools=(), max_concurrent=1), size=3))
     assert [row.status for row in results.rows] == ["done", "failed", "done"]
     assert "the disk with the data is not mounted" in (results.rows[1].error or "")
 

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from kauldron_core import kd, konfig
-from ray_cluster import EvalPool, Plan, PlannedTrial, Sweep
+from ray_cluster import EvalPool, Plan, PlannedPack, PlannedTrial, Sweep
 
 NUM_STEPS, SAVE_EVERY, NUM_TEST = 30, 10, 37
 STEPS = [10, 20, 30]
+LONG_STEPS = list(range(1500, 16_500, 1500))
 POOL = EvalPool(evaluators=("test",))
 
 
@@ -85,6 +86,13 @@ def node(name: str, **arguments: Any) -> Any:
     return konfig.ConfigDict({"__qualname__": name if ":" in name else f"kauldron_core.kd:{name}", **arguments})
 
 
+def long_config(*, seed: int) -> Any:
+    """Returns an experiment that takes some seconds, so that a test can act while it runs in a pack."""
+    made = config(seed=seed, num_steps=LONG_STEPS[-1])
+    made.log_metrics_every = made.checkpointer.save_interval_steps = LONG_STEPS[0]
+    return made
+
+
 def trial(index: int, *, resources: Any = None, **options: Any) -> PlannedTrial:
     """Returns a trial of `config(**options)`."""
     overrides = tuple((key, value) for key, value in options.items() if not callable(value))
@@ -107,6 +115,13 @@ def planned(index: int, config: Any, *, overrides: Any = (), resources: Any = No
 def plan(run_dir: Any, *trials: PlannedTrial, pools: tuple[EvalPool, ...] = (POOL,), **sweep: Any) -> Plan:
     """Returns the plan of a sweep over these trials."""
     return Plan(sweep=Sweep(**sweep), run_dir=str(run_dir), trials=trials, pools=pools, trust=("tests",))
+
+
+def packed(plan: Plan, *, size: int) -> Plan:
+    """Returns the plan with its first trials, which differ in their seeds, in a pack."""
+    content = {"pack": kd.packs.Pack(tuple(range(size)), ("seed",)).to_json()}
+    pack = PlannedPack(name="abc", trials=tuple(trial.name for trial in plan.trials[:size]), content=content)
+    return dataclasses.replace(plan, packs=(pack,))
 
 
 def _examples(size: int, *, seed: int) -> dict[str, np.ndarray]:
