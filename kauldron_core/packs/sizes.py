@@ -49,7 +49,7 @@ def most_in_memory(
       has_own_batches: Whether each has a batch of its own.
       memory_bytes: The memory; None is a share of what there is.
     """
-    memory_bytes, where = (memory_bytes, "memory_bytes") if memory_bytes else memory()
+    memory_bytes, where = (memory_bytes, "memory_bytes") if memory_bytes else _all_memory()
     step = _Step(cfg, trainer, arguments, has_own_batches=has_own_batches)
     if step.bound() * count <= memory_bytes:
         return None, ""
@@ -67,6 +67,13 @@ def memory() -> tuple[int, str]:
     if "bytes_limit" in stats:
         return int(stats["bytes_limit"] * DEVICE_SHARE), f"{DEVICE_SHARE:.0%} of the device's memory"
     return int(_host_bytes() * HOST_SHARE), f"{HOST_SHARE:.0%} of the free memory of this machine"
+
+
+def _all_memory() -> tuple[int, str]:
+    """Returns the memory that a pack may take on all devices, among which its trials are dealt out."""
+    each, where = memory()
+    count = 1 if jax.default_backend() == "cpu" else jax.device_count()  # Devices of a CPU share its memory.
+    return each * count, where if count == 1 else f"{where}, times {count},"
 
 
 def bytes_of(tree: Any) -> int:
