@@ -63,11 +63,11 @@ def test_a_packed_trial_is_loaded_like_any_other(sweep):
 
 def test_a_pack_that_fails_is_taken_apart(run_dir):
     bad = tiny.config(seed=1)
-    bad.optimizer = tiny.node("tests.ray_cluster.tiny:load_nothing")  # It can't be built, which is no fault of others.
+    bad.optimizer = tiny.node("tests.ray_cluster.tiny:make_nothing")  # It can't be built, which is no fault of others.
     trials = [tiny.trial(0), tiny.planned(1, bad), tiny.trial(2)]
     results = ray_cluster.run(tiny.packed(tiny.plan(run_dir, *trials, pools=(), max_concurrent=1), size=3))
     assert [row.status for row in results.rows] == ["done", "failed", "done"]
-    assert "the disk with the data is not mounted" in (results.rows[1].error or "")
+    assert "there is no such optimizer" in (results.rows[1].error or "")
 
 
 def test_what_waits_to_be_read_is_one_record():

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from kauldron_core import kd, konfig
+from kauldron_core.errors import ConfigError
 from ray_cluster import EvalPool, Plan, PlannedPack, PlannedTrial, Sweep
 
 NUM_STEPS, SAVE_EVERY, NUM_TEST = 30, 10, 37
@@ -38,6 +39,10 @@ def load_nan() -> dict[str, np.ndarray]:
 
 def load_nothing() -> dict[str, np.ndarray]:
     raise OSError("the disk with the data is not mounted")
+
+
+def make_nothing() -> Any:
+    raise ConfigError("there is no such optimizer")
 
 
 @dataclasses.dataclass(frozen=True)
