@@ -65,9 +65,7 @@ def _best_step(trainer: Trainer, trial: rundir.TrialDir, *, metric: str | None, 
     return best_step(trial, metric=metric, mode=mode)
 
 
-def best_step(
-    trial: rundir.TrialDir, *, metric: str | None = None, mode: str | None = None, at: str = "metric"
-) -> int:
+def best_step(trial: rundir.TrialDir, *, metric: str | None = None, mode: str | None = None, at: str = "metric") -> int:
     """Returns the step of the checkpoint whose evaluation was best; the earliest of equal ones.
 
     Args:
