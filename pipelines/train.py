@@ -13,10 +13,10 @@ import click
 
 import evaluators
 from kauldron_core import konfig, rundir
-from kauldron_core.errors import ConfigError
+from kauldron_core.errors import ConfigError, listing
 from pipelines import experiment as experiments
 from pipelines import planning
-from pipelines.cli.ckpt_facts import find_one
+from pipelines.cli.ckpt_facts import find_trials
 from pipelines.cli.commands import OverrideCommand, sorted_words, typed_command
 from pipelines.cli.run import DONE, FAILED, PREEMPTED, run
 from pipelines.mistakes import refuse_if_mistaken
@@ -62,12 +62,21 @@ def command(ctx: click.Context, start_from: str | None, no_tracking: bool, trust
             f"kdr train runs one trial. For several: {typed_command(ctx).replace(' train ', ' sweep ', 1)}"
         )
     spec = experiments.read_spec(words)
-    donor = find_one(start_from, None) if start_from is not None else None
+    donor = _find_donor(start_from) if start_from is not None else None
     with watchers(spec, no_tracking=no_tracking) as (report, recorder):
         prepared = planning.prepare(
             words, spec, trust=trust, command=typed_command(ctx), retry_failed=True, may_use_accelerators=True
         )
         return start(prepared, report=report, recorder=recorder, donor=donor)
+
+
+def _find_donor(text: str) -> rundir.TrialDir:
+    """Returns the trial that `--start-from` names, by its folder or by that of a run with one trial."""
+    trials = find_trials(text, None)
+    if len(trials) > 1:
+        folders = listing(str(trial.path) for trial in trials)
+        raise ConfigError(f"--start-from={text}: this run has {len(trials)} trials. Say which one: {folders}.")
+    return trials[0]
 
 
 def start(
