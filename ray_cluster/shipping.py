@@ -16,12 +16,8 @@ KEPT_AT_HOME = (".env", ".env.*", ".git", ".venv", "/runs", "/mlflow.db", "/mlru
 """What is not sent along with a folder, beside what its .gitignore and .rayignore name."""
 
 
-def check(sweep: Sweep, *, address: str) -> None:
-    """Refuses code that can't be taken along.
-
-    Args:
-      sweep: The run spec.
-      address: Where Ray is; on a Ray of our own the code is there anyway, and nothing is sent.
+def check(sweep: Sweep) -> None:
+    """Refuses code that can't be taken along. On a Ray of our own it is there anyway, and nothing is sent.
 
     Raises:
       ConfigError: If something is not there, or whoever connected to Ray decides what is sent.
@@ -36,7 +32,7 @@ def check(sweep: Sweep, *, address: str) -> None:
         _refuse_missing(sweep.working_dir, ".zip", at="run.working_dir")
     for one in _listed(sweep.py_modules):
         _refuse_missing(one, ".whl", at="run.py_modules")
-    if address != "local" and is_ray_connected():
+    if is_ray_connected():
         raise ConfigError(
             f"run.{_first(sweep)}: this process has joined Ray already. Give it to ray.init(runtime_env=...) there."
         )
@@ -46,7 +42,8 @@ def runtime_env(sweep: Sweep) -> dict[str, Any]:
     """Returns what Ray is told of the code when a cluster is joined; empty if nothing is sent."""
     if not _ships(sweep):
         return {}
-    parts = {"working_dir": sweep.working_dir, "py_modules": _listed(sweep.py_modules)}
+    folder = _expanded(sweep.working_dir) if sweep.working_dir is not None else None
+    parts = {"working_dir": folder, "py_modules": [_expanded(one) for one in _listed(sweep.py_modules)]}
     excludes = [*KEPT_AT_HOME, *_listed(sweep.excludes)]
     return {**{name: part for name, part in parts.items() if part}, "excludes": excludes}
 
@@ -72,10 +69,14 @@ def _flags(sweep: Sweep) -> str:
     return f"Leave it out here, and submit with: ray job submit {shlex.join(flags)}"
 
 
+def _expanded(path: str) -> str:
+    return path if "://" in path else str(pathlib.Path(path).expanduser())
+
+
 def _refuse_missing(path: str, ending: str, *, at: str) -> None:
     if "://" in path:  # An archive elsewhere; the nodes fetch it.
         return
-    found = pathlib.Path(path).expanduser()
+    found = pathlib.Path(_expanded(path))
     if not (found.is_dir() or (found.is_file() and found.suffix == ending)):
         what = "is neither a folder nor" if found.exists() else "does not exist; a folder or"
         raise ConfigError(f"{at}: {path!r} {what} a {ending} file. Relative paths begin at {pathlib.Path.cwd()}.")

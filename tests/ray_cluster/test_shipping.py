@@ -20,7 +20,7 @@ from kauldron_core import rundir
 from ray_cluster import Sweep, environment, shipping
 
 sweep = Sweep(working_dir={folder!r}, py_modules=({package!r},), excludes=("big",))
-shipping.check(sweep, address={address!r})
+shipping.check(sweep)
 environment.prepare_driver({address!r})
 from ray_cluster import session
 import ray
@@ -75,7 +75,7 @@ def test_inside_a_job_the_flag_of_the_job_is_shown(monkeypatch, tmp_path):
     monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}")
     sweep = Sweep(working_dir=".", py_modules="../mylib")
     with pytest.raises(ConfigError) as caught:
-        shipping.check(sweep, address="10.0.0.1:6379")
+        shipping.check(sweep)
     assert str(caught.value) == (
         "run.working_dir: inside a Ray job the job brings the code. Leave it out here, and submit with:"
         """ ray job submit --working-dir . --runtime-env-json '{"py_modules": ["../mylib"]}'"""
@@ -83,7 +83,7 @@ def test_inside_a_job_the_flag_of_the_job_is_shown(monkeypatch, tmp_path):
 
 
 def test_without_anything_to_send_nothing_is_asked_of_ray():
-    shipping.check(Sweep(), address="10.0.0.1:6379")
+    shipping.check(Sweep())
     assert shipping.runtime_env(Sweep()) == {}
 
 
