@@ -1,11 +1,15 @@
 """What an evaluation costs over a hand-written jitted forward loop: three models, in one run, pair by pair.
 
     python benchmarks/eval_throughput.py [--models=mlp,convnet,mlp_in_memory] [--rounds=15] [--examples=16401]
+        [--actors=1,2]
 
 Both walk over the batches of the same pipeline, padded and masked, and give the mean cross entropy and the accuracy.
 Prints examples a second of the evaluator relative to the loop (1 is as fast): median and quartiles of the ratios of
 pairs that ran right after each other, by the clock, and the median by processor time, which other work on the machine
 disturbs less. `mlp_in_memory` takes the data's own cost away: its batches lie ready in a list.
+
+Then the checkpoints of one run are evaluated on so many evaluator actors, with one core each: evaluations a second from
+the moment on when each of them has made its first.
 """
 
 from __future__ import annotations
@@ -13,7 +17,9 @@ from __future__ import annotations
 import argparse
 import functools
 import os
+import pathlib
 import statistics
+import tempfile
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -26,8 +32,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from kauldron_core import kd
+import evaluators
+from kauldron_core import kd, konfig, rundir
 from kauldron_core.forward import TrainState
+from ray_cluster import eval_jobs
 
 BATCH_SIZE, CLASSES = 128, 10
 
@@ -70,7 +78,7 @@ def examples(shape: tuple[int, ...], count: int) -> dict[str, np.ndarray]:
 
 def evaluator(case: Case, ds: Any) -> kd.evals.Evaluator:
     """Returns the evaluator as a config would build it."""
-    keys = {"logits": "preds", "labels": "batch.label"}
+    keys: dict[str, Any] = {"logits": "preds", "labels": "batch.label"}
     return kd.evals.Evaluator(
         run=kd.evals.Final(),
         ds=ds,
@@ -103,10 +111,13 @@ def main() -> None:
     parser.add_argument("--models", default=",".join(CASES))
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--examples", type=int, default=16_384 + 17)
+    parser.add_argument("--actors", default="1,2")
     args = parser.parse_args()
     print(f"{args.examples} examples, batches of {BATCH_SIZE}, {args.rounds} pairs; 1 is as fast as the loop")
-    for name in args.models.split(","):
+    for name in filter(None, args.models.split(",")):
         measure(name, args.rounds, args.examples)
+    if args.actors:
+        measure_actors([int(number) for number in args.actors.split(",")])
 
 
 def measure(name: str, rounds: int, count: int) -> None:
@@ -129,6 +140,58 @@ def measure(name: str, rounds: int, count: int) -> None:
         f"{name:14} {statistics.median(wall):.2f} ({low:.2f} to {high:.2f}) by the clock, {cpu:.2f} by processor time; "
         f"{speed:,.0f} examples/s"
     )
+
+
+NUM_CHECKPOINTS = 24
+
+
+def load_images() -> dict[str, np.ndarray]:
+    """Returns the examples that evaluator actors look at: half a second for one core."""
+    return examples((28, 28, 1), 8_192)
+
+
+def config() -> Any:
+    """Returns an experiment that saves after each of its steps."""
+    # As a module, which the actors import too, and not as this script.
+    import eval_throughput
+
+    with konfig.imports():
+        import optax as ox
+
+        from kauldron_core import kd as parts
+
+    keys: dict[str, Any] = {"logits": "preds", "labels": "batch.label"}
+    ds = parts.data.InMemoryPipeline(loader=eval_throughput.load_images, batch_size=BATCH_SIZE)
+    return parts.train.Trainer(
+        num_train_steps=NUM_CHECKPOINTS,
+        train_ds=ds,
+        model=parts.nn.ConvNet(features=(16, 32), num_classes=CLASSES, image="batch.x"),
+        train_losses={"xent": parts.losses.SoftmaxCrossEntropyWithIntLabels(**keys)},
+        optimizer=ox.sgd(learning_rate=1e-3),
+        checkpointer=parts.ckpts.Checkpointer(save_interval_steps=1),
+        evals={"test": parts.evals.Evaluator(run=parts.evals.StandaloneEveryCheckpoint(), ds=ds)},
+    )
+
+
+def measure_actors(numbers: list[int]) -> None:
+    """Prints one line for each number of actors."""
+    konfig.trust("eval_throughput")
+    with tempfile.TemporaryDirectory() as root:
+        run = rundir.RunDir.create(pathlib.Path(root) / "run")
+        trial = run.trial("0000").create(konfig.to_json(config()))
+        kd.load_trial(trial).train()
+        for number in numbers:
+            job = eval_jobs.EvalJob(
+                run_dir=str(run.path),
+                num_actors=number,
+                trust=konfig.trusted_packages(),
+                python_path=(str(pathlib.Path(__file__).parent),),
+            )
+            times: list[float] = []
+            plan = evaluators.plan_run(run, step="all", again=True)
+            eval_jobs.evaluate(plan, job, on_record=lambda record, times=times: times.append(time.perf_counter()))
+            speed = (NUM_CHECKPOINTS - number) / (times[-1] - times[number - 1])
+            print(f"{number} evaluator actors: {speed:.2f} evaluations/s over {NUM_CHECKPOINTS} checkpoints")
 
 
 if __name__ == "__main__":

@@ -68,6 +68,11 @@ def evaluate(
       RunFailed: If the actors don't start, or a followed run had no news for too long.
     """
     where = environment.read_address(address)
+    if job.resources is None:
+        job = replace(job, resources=source.resources() or {"CPU": 1})
+    machine = environment.machine_resources() if where == "local" and not environment.is_ray_connected() else None
+    if machine is not None:
+        refuse_too_many(job, [machine])
     for record in source.missing:
         if on_record is not None:
             on_record(record)
@@ -77,12 +82,6 @@ def evaluate(
             if on_record is not None:
                 on_record(record)
         return source.arrange(standing)
-    if job.resources is None:
-        job = replace(job, resources=source.resources() or {"CPU": 1})
-    if where == "local" and not environment.is_ray_connected():
-        machine = environment.machine_resources()
-        if machine is not None:
-            refuse_too_many(job, [machine])
     # Ray reads its settings when it is imported, and it takes seconds: only who has something to do pays for them.
     environment.prepare_driver(where)
     from ray_cluster import eval_driver

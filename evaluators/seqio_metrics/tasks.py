@@ -41,8 +41,9 @@ class NumberedSeqIO(data.SeqIO):
             for index, example in zip(range(self.limit or 2**31), examples, strict=False):
                 yield {**example, INDEX: np.int32(index)}
         finally:
-            if hasattr(examples, "close"):
-                examples.close()  # pyright: ignore[reportAttributeAccessIssue]
+            close = getattr(examples, "close", None)
+            if close is not None:
+                close()
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -110,14 +111,14 @@ class EvalTask:
             found.append(row)
         return found
 
-    def _compute(self, metric: Any, outputs: TaskOutputs, collecting: type) -> Mapping[str, Any]:
+    def _compute(self, metric: Any, outputs: TaskOutputs, collecting: Any) -> Mapping[str, Any]:
         arrays = {name: outputs.stacked(name, len(self.examples), task=self.name) for name in NEEDED[_kind(metric)]}
         said: Any = arrays.get("tokens", arrays.get("likelihood"))
         if "token_scores" in arrays:
             said = (said, {"scores": arrays["token_scores"]})
         instance = metric.from_model_output(self.examples, said, self.task.output_features)
         if isinstance(instance, collecting):
-            return instance.actual_compute(self.examples, self.task.output_features)[0]  # pyright: ignore
+            return instance.actual_compute(self.examples, self.task.output_features)[0]
         return instance.compute()
 
 

@@ -126,8 +126,9 @@ def _numbered(ds: Any) -> Generator[tuple[int, Any]]:
         yield from zip(itertools.count(), batches, strict=False)
     finally:
         # Data workers end with the evaluation, also with one that was stopped.
-        if hasattr(batches, "close"):
-            batches.close()  # pyright: ignore[reportAttributeAccessIssue]
+        close = getattr(batches, "close", None)
+        if close is not None:
+            close()
 
 
 def _length(ds: Any) -> int | None:

@@ -179,7 +179,13 @@ def test_the_code_of_a_run_is_used_in_a_new_process_when_it_is_trusted(tmp_path:
         (["{run}", "--evals=tset"], "Did you mean 'test'?"),
         (["{run}", "--agian"], "--again"),
         (["{run}", "--follow", "--again"], "it doesn't go with --again"),
-        (["{run}", "--step=best"], "metric: unset"),
+        (["{run}", "--step=best"], "--metric: unset"),
+        (["{run}", "--metric=test/metrics/accuracy"], "Add --step=best"),
+        (["{run}", "--follow", "--step=7"], "it doesn't go with --step=7"),
+        (["{run}", "--actors=0"], "--actors: must be at least 1, not 0"),
+        (["{run}", "--actors=999"], "--actors: asked for 999 times CPU 1. Room for: "),
+        (["{run}", "--address=auto"], "give host:port of its head"),
+        (["{run}", "--shards=99999"], "--shards: must be at least 1 and at most 1024, not 99999"),
     ],
 )
 def test_a_mistake_in_eval_is_one_line(
