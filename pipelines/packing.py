@@ -101,15 +101,19 @@ def _new_packs(
     names = {trial.name for trial in trials}
     base = prepared.experiment.config
     configs = [trial.config(base) for trial in prepared.trials if trial.name in names]
-    plan = packs.plan(configs, limit=None if isinstance(sweep.pack, str) else sweep.pack)
+    # The driver has a CPU only: memory and speed of another device are found out by the worker that owns it.
+    is_on_cpu = platform_of(sweep.resources) == "cpu"
+    limit = sweep.pack if isinstance(sweep.pack, int) else None if is_on_cpu else len(trials)
+    plan = packs.plan(configs, limit=limit)
     if is_auto:
         plan = replace(plan, packs=tuple(shared_out(plan.packs, slots)))
-    # The driver's own device is a CPU: what it measures says nothing about another one.
-    plan = packs.refine(configs, plan, time=is_auto and platform_of(sweep.resources) == "cpu")
-    rule = _rule(prepared)
-    found = [_planned(pack, trials, run, rule) for pack in plan.packs if len(pack.members) > 1]
+    if is_on_cpu:
+        plan = packs.refine(configs, plan, time=is_auto)
+    more = {"rule": _rule(prepared), "is_tried": is_on_cpu, "is_timed": is_auto}
+    found = [_planned(pack, trials, run, more) for pack in plan.packs if len(pack.members) > 1]
     lines = [f"{pack.name}: {len(pack.trials)} trials, {pack.trials[0]} to {pack.trials[-1]}" for pack in found]
-    return found, (*(lines or ["none"]), *_explained(plan))
+    later = () if is_on_cpu or not found else ("a worker tries each out on its own device before it begins",)
+    return found, (*(lines or ["none"]), *_explained(plan), *later)
 
 
 def shared_out(packs: Sequence[Any], slots: int) -> Iterator[Any]:
@@ -123,16 +127,14 @@ def shared_out(packs: Sequence[Any], slots: int) -> Iterator[Any]:
             yield replace(pack, members=members[start : start + size])
 
 
-def _planned(pack: Any, trials: Sequence[PlannedTrial], run: rundir.RunDir, rule: dict[str, Any] | None) -> PlannedPack:
+def _planned(pack: Any, trials: Sequence[PlannedTrial], run: rundir.RunDir, more: Mapping[str, Any]) -> PlannedPack:
     own = [trials[index] for index in pack.members]
     name = hashlib.sha256("\n".join(trial.fingerprint for trial in own).encode()).hexdigest()[:8]
     number = 1
     while run.pack(name).exists():  # One whose trials have been deleted, or have gone on alone.
         number += 1
         name = f"{name.partition('-')[0]}-{number}"
-    content = {"pack": replace(pack, members=tuple(range(len(own)))).to_json()}
-    if rule is not None:
-        content["rule"] = rule
+    content = {"pack": replace(pack, members=tuple(range(len(own)))).to_json(), **more}
     return PlannedPack(name=name, trials=tuple(trial.name for trial in own), content=content)
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from kauldron_core import konfig, rundir
+from kauldron_core.errors import ConfigError
 from ray_cluster import control
 
 Record = dict[str, Any]
@@ -32,7 +33,9 @@ def records_of(folder: rundir.PackDir, stop: threading.Event) -> Iterator[Record
     run = folder.run()
     configs = [train.load_config(run.trial(name)) for name in names]
     asked = _Requests(run, names)
-    rule = konfig.resolve(konfig.ConfigDict(content["rule"])) if "rule" in content else None
+    rule = konfig.resolve(konfig.ConfigDict(content["rule"])) if content.get("rule") else None
+    if not content.get("is_tried", True) and not rundir.committed_steps(folder.checkpoints):
+        _refuse_unfit(configs, is_timed=content["is_timed"])
     began_ms, last_step, statuses = _now_ms(), 0, set[str]()
     pack = packs.Pack.from_json(content["pack"])
     for told in packs.iter_train(configs, pack, folder=folder.path, stop=stop, stop_members=asked.members, rule=rule):
@@ -45,6 +48,20 @@ def records_of(folder: rundir.PackDir, stop: threading.Event) -> Iterator[Record
             own.update(status=event.status, reason=reason, ended_ms=_now_ms())
         yield {"kind": KIND, "step": last_step, "members": {name: own}}
     yield {"kind": "done", "step": last_step, "status": "preempted" if "preempted" in statuses else "done"}
+
+
+def _refuse_unfit(configs: Sequence[Any], *, is_timed: bool) -> None:
+    """Looks whether trials come to the same in one program, and are faster, on the devices of this process.
+
+    Raises:
+      ConfigError: If not. The driver then lets them train alone.
+    """
+    from kauldron_core import packs
+
+    plan = packs.refine(configs, packs.plan(configs, limit=len(configs)), time=is_timed)
+    if len(plan.packs) > 1:
+        reasons = [f"{leaf.path}: {leaf.reason}" for leaf in plan.leaves if not leaf.is_packed]
+        raise ConfigError(f"they train alone: {'; '.join([*reasons, *plan.notes])}")
 
 
 def merge(records: list[Record], new: Record) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,11 +11,12 @@ import jax
 import numpy as np
 import pytest
 
-from kauldron_core import packs, rundir, train
+from kauldron_core import konfig, packs, rundir, train
+from kauldron_core.errors import ConfigError
 from pipelines import planning
 from pipelines.cli import main
 from pipelines.packing import shared_out, with_packs
-from ray_cluster import layout
+from ray_cluster import layout, pack_records
 from tests.pipelines.test_sweep import DIGITS, prepare
 
 RATES = "--sweep.optimizer.learning_rate=[1e-3, 2e-3, 3e-3, 4e-3, 5e-3]"
@@ -122,3 +124,19 @@ def test_a_pack_that_began_goes_on_as_it_is_and_new_trials_make_another(
 def test_there_are_as_many_packs_as_run_at_a_time(sizes: list[int], slots: int, expected: list[int]) -> None:
     made = [packs.Pack(tuple(range(size)), ("seed",)) for size in sizes]
     assert [len(part.members) for part in shared_out(made, slots)] == expected
+
+
+def test_a_worker_with_another_device_tries_a_pack_out_itself(tmp_path: Path) -> None:
+    found = planned(tmp_path, RATES, "--run.pack=3", "--run.resources={'GPU': 1}")
+    assert "a worker tries each out on its own device before it begins" in found.pack_notes
+    run = lay_out(found)
+    pack = found.plan.packs[1]
+    records = list(pack_records.records_of(run.pack(pack.name), threading.Event()))
+    assert records[-1]["status"] == "done"
+    # Trials that are none of one pack, on a closer look.
+    (first, *_) = found.plan.packs[0].trials
+    config = konfig.load(run.trial(first).config_path)
+    config.model.hidden = 5
+    rundir.write_atomic(run.trial(first).config_path, konfig.to_json(config))
+    with pytest.raises(ConfigError, match=r"they train alone: model\.hidden: "):
+        list(pack_records.records_of(run.pack(found.plan.packs[0].name), threading.Event()))
