@@ -19,7 +19,8 @@ from kauldron_core.packs.tracing import schedule_above, table_of, traced_table_o
 
 # By what a number is multiplied until one sees what it does: a weight decay of 1e-6 does nothing in three steps.
 _FACTORS = (10.0, 0.1, 100.0, 0.01, 1e3, 1e-3, 1e4)
-_VISIBLE = 100.0  # In units of what is tolerated.
+_VISIBLE = 100.0  # In units of what is tolerated,
+_LARGE = 0.1  # or in units of what three steps change: enough, however much is tolerated.
 _NOISE = 10.0
 
 
@@ -28,7 +29,7 @@ class Confirmation:
 
     Args:
       members: Some of the trials that are to be packed; the first whose steps are finite is one of the two. The other
-        is the same with values of others, or further away if one would not see those.
+        is the same with values of others, the nearest that one sees, or of none of them if one would not see those.
       leaves: The leaves in question, by path, each with its values in all trials.
       arguments_of: Returns the arguments of a pack whose trials differ in some leaves.
       data_seed: Path of the leaf that decides in which order data is read.
@@ -105,7 +106,7 @@ class Confirmation:
             found = self._tried({path: self._visible(path, packed, own) for path in leaves}, packed)
             # Values that are too far away, or not to be had together; those of the nearest trial are.
             if found is None:
-                found = self._tried({path: self._others(path)[-1] for path in leaves}, packed)
+                found = self._tried({path: self._others(path)[0] for path in leaves}, packed)
         except Exception as error:
             return f"packed steps fail: {first_line(error)}"
         if found is None:
@@ -132,27 +133,33 @@ class Confirmation:
         return ""
 
     def _visible(self, path: str, packed: Packed, own: Outcome) -> Any:
-        """Returns a value of a leaf that makes a difference in the first steps."""
+        """Returns the value nearest to that of the base which makes a difference in the first steps."""
         others = self._others(path)
         for value in _further(others):
             try:
                 outcome = packed.run([self._base, self._base.replaced({path: value})])[1]
             except Exception:  # A value that is refused.
                 continue
-            if outcome.is_finite and difference(own, self._noise_of(own), outcome, factor=_VISIBLE) is not None:
+            if outcome.is_finite and self._is_seen(own, outcome):
                 return value
         # It does nothing packed. If it does something alone, that shows best far away.
-        return _far(others[0])
+        return _far(others[-1])
+
+    def _is_seen(self, own: Outcome, outcome: Outcome) -> bool:
+        changes = [np.abs(_change(own, name)).sum() for name in own.start]
+        effects = [np.abs(_change(outcome, name) - _change(own, name)).sum() for name in own.start]
+        is_large = sum(effects) > _LARGE * sum(changes)
+        return is_large or difference(own, self._noise_of(own), outcome, factor=_VISIBLE) is not None
 
     def _noise_of(self, own: Outcome) -> Outcome:
         """Returns `own` with the noise that the trial alone has."""
         return Outcome(*map(_shifted, own, self._alone, self._noisy))
 
     def _others(self, path: str) -> list[Any]:
-        """Returns values that other trials have, the furthest from that of the base first."""
+        """Returns values that other trials have, the nearest to that of the base first."""
         own = self._base.value(path)
         values = [value for value in dict.fromkeys(self._leaves[path]) if value != own]
-        values.sort(key=lambda value: _distance(own, value), reverse=True)
+        values.sort(key=lambda value: _distance(own, value))
         return [values[0], values[len(values) // 2], values[-1]]
 
 
@@ -211,10 +218,10 @@ def _mean(values: Any) -> float:
 
 
 def _further(values: Sequence[Any]) -> Iterator[Any]:
-    """Yields values, and then multiples of the first."""
+    """Yields values, and then multiples of the last."""
     yield from values
-    for factor in _FACTORS if type(values[0]) is float else ():
-        yield values[0] * factor
+    for factor in _FACTORS if type(values[-1]) is float else ():
+        yield values[-1] * factor
 
 
 def _far(value: Any) -> Any:

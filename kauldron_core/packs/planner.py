@@ -164,7 +164,9 @@ class _Group:
             self.arguments = tuple(path for path in tracing.numbers if tracing.error(path) is None)[:1]
         self._is_fit = bool(self.arguments)
         if not self._is_fit:
-            self.notes.append("alone: the step has no number that could be an argument")
+            mistake = tracing.mistake()
+            why = "has no number that could be an argument" if mistake is None else f"fails: {first_line(mistake)}"
+            self.notes.append(f"alone: the step {why}")
 
     def _leaf(self, tracing: Tracing, path: str) -> Leaf:
         if path == self._data_seed:

@@ -33,6 +33,10 @@ class Tracing:
         """All numbers that may be arguments, by path."""
         return self._source.blueprint.numbers
 
+    def mistake(self) -> Exception | None:
+        """Returns what tracing raises without any argument, None if nothing."""
+        return self._traced((), (), tables=())
+
     def error(self, path: str) -> Exception | None:
         """Returns what tracing raises with this number as an argument, None if nothing."""
         return self._traced((path,), tuple(as_arguments({path: self.numbers[path]}).values()), tables=())
