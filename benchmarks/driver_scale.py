@@ -54,7 +54,7 @@ def measure(number: int) -> None:
     """Prints a line for one sweep."""
     memory = Memory()
     with tempfile.TemporaryDirectory() as root:
-        sweep = pipelines.Sweep(name="scale", root=root)
+        sweep = pipelines.Sweep(name="scale", root=root, pack="off")
         began = time.monotonic()
         results = sweep.run(config(), {"seed": range(number)}, tracking=False, sidecars=[memory])
         seconds = time.monotonic() - began

@@ -54,7 +54,7 @@ def warm(root: Path, name: str, axes: dict[str, list[Any]]) -> None:
     """Measures one sweep on warm workers."""
     import pipelines
 
-    sweep = pipelines.Sweep(name=name, root=str(root), max_concurrent=1)
+    sweep = pipelines.Sweep(name=name, root=str(root), max_concurrent=1, pack="off")
     results = sweep.run(config(), axes, tracking=False)
     gaps, own = times(results.run_dir)
     # The first trials compile what the later ones share.
