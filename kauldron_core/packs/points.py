@@ -27,7 +27,7 @@ class Points:
     def __init__(self, configs: Sequence[Any], arguments: Sequence[str], *, num_steps: int, rule: Rule | None = None):
         self._configs = list(configs)
         self._num_steps = num_steps
-        candidates = list(_floats_that_differ(configs, arguments)) if rule is not None else []
+        candidates = _floats_that_differ(configs, arguments) if rule is not None else []
         self._paths = () if rule is None else rule.paths_in(candidates)
         self._affected = {path: _affected(configs[0], path) for path in self._paths}
         self.arguments = tuple(dict.fromkeys([*arguments, *self._missing(arguments)]))
@@ -138,19 +138,23 @@ def _with(cfg: Any, point: Point) -> Any:
     return konfig.Trial(0, "", tuple(point.items()), "").config(cfg)
 
 
-def _floats_that_differ(configs: Sequence[Any], arguments: Sequence[str]) -> Iterator[str]:
-    """Yields the floats in which configs differ, but for those that follow from others of them."""
+def _floats_that_differ(configs: Sequence[Any], arguments: Sequence[str]) -> list[str]:
+    """Returns the floats in which configs differ, but for those that follow from others of them."""
     flat = [konfig.flatten(cfg) for cfg in configs]
     differing = [
         path
         for path, value in flat[0].items()
         if all(type(own.get(path)) is float for own in flat) and any(own[path] != value for own in flat)
     ]
-    followers = {other for path in differing for other in _affected(configs[0], path) if other != path}
+    affected = {path: _affected(configs[0], path) for path in differing}
+    taken: list[str] = []
     for path in differing:
-        is_argument = any(_is_below(other, argument) for other in _affected(configs[0], path) for argument in arguments)
-        if path not in followers and is_argument:
-            yield path
+        # Two names of one number, a node that is referred to, follow each other: the first one stands for both.
+        leads = [one for one in differing if one != path and path in affected[one]]
+        is_follower = any(one in taken or one not in affected[path] for one in leads)
+        if not is_follower and any(_is_below(other, argument) for other in affected[path] for argument in arguments):
+            taken.append(path)
+    return taken
 
 
 def _affected(cfg: Any, path: str) -> tuple[str, ...]:

@@ -12,12 +12,13 @@ from kauldron_core import konfig, packs
 from kauldron_core.errors import ConfigError
 from kauldron_core.packs import placement, tracing
 from kauldron_core.packs.programs import PackedPrograms
-from kauldron_core.train.layout import zeros_like
 from kauldron_core.train.program import Outputs
 from kauldron_core.train.trainer import step_source
 from tests.kauldron_core.packs.test_packs import config
 
 with konfig.imports():
+    import optax
+
     from kauldron_core import kd
 
 STEPS = 4
@@ -26,7 +27,8 @@ STEPS = 4
 def configs(count: int, folder: Any = None, **overrides: Any) -> list[Any]:
     found = []
     for index in range(count):
-        cfg = config(optimizer__learning_rate=1e-3 * (index + 1), seed=index, num_train_steps=STEPS, **overrides)
+        cfg = config(seed=index, num_train_steps=STEPS, model__dropout=0.0, **overrides)
+        cfg.optimizer = optax.sgd(learning_rate=1e-2 * (index + 1))
         cfg.train_ds.seed = None
         if cfg.evals:
             cfg.evals.test.run = kd.evals.EveryNSteps(3, skip_first=True)
@@ -65,12 +67,12 @@ def assert_alike(many: tuple[packs.Packed, list[Any]], one: tuple[packs.Packed, 
 
 
 def test_dealt_out_trials_learn_the_same_and_go_on_with_other_devices(tmp_path: Any, monkeypatch: Any) -> None:
-    one = on(monkeypatch, 1, configs(15, steps_per_call=3))
-    packed, events = on(monkeypatch, 8, configs(15, tmp_path, steps_per_call=3), folder=tmp_path / "pack")
+    one = on(monkeypatch, 1, configs(15))
+    packed, events = on(monkeypatch, 8, configs(15, tmp_path), folder=tmp_path / "pack")
     assert len(packed.states.step.devices()) == 8 and len(packed.states.step) == 15
     assert_alike((packed, [event for event in events if not hasattr(event.event, "status")]), one)
     # One that was saved on eight devices, in sixteen rows of which one is a ghost, goes on on one.
-    trials = configs(15, tmp_path, steps_per_call=3)
+    trials = configs(15, tmp_path)
     for cfg in trials:
         cfg.num_train_steps = STEPS + 2
     longer, _ = on(monkeypatch, 1, trials, folder=tmp_path / "pack")
@@ -80,6 +82,7 @@ def test_dealt_out_trials_learn_the_same_and_go_on_with_other_devices(tmp_path: 
     jax.tree.map(np.testing.assert_array_equal, jax.device_get(state), jax.device_get(packed.state_of(14)))
 
 
+@pytest.mark.soak
 def test_split_batches_give_the_same_losses(monkeypatch: Any) -> None:
     many, one = (on(monkeypatch, devices, configs(2, evals={})) for devices in (8, 1))
     assert len(many[0].states.step.devices()) == 8
@@ -94,16 +97,25 @@ def test_trials_that_are_split_over_devices_in_their_own_way_are_refused() -> No
         packs.train(trials, packs.Pack((0, 1), ("optimizer.learning_rate", "seed")))
 
 
-def test_buffers_are_taken_over() -> None:
-    trials, arguments = configs(8), ("optimizer.learning_rate",)
+@pytest.mark.parametrize(("count", "parts"), [(8, 1), (2, 4)])
+def test_a_step_takes_over_buffers_and_gives_what_it_gives_on_one_device(count: int, parts: int) -> None:
+    trials, arguments = configs(count), ("optimizer.learning_rate",)
     source = step_source(trials[0], others=arguments)
-    grid = placement.choose(8, num_devices=8, batch_size=16)
-    programs = PackedPrograms(
-        lambda values: tracing.build(source, values, tables=()), arguments, has_own_batches=False, placement=grid
-    )
     values = [tracing.values_of(cfg, arguments, num_steps=STEPS) for cfg in trials]
-    numbers = grid.put_rows(tracing.stacked_arguments(values))
-    batch = zeros_like(konfig.resolve(trials[0]).train_ds.element_spec)
-    states = programs.init(numbers, batch)
-    programs.call(Outputs(), size=1)(numbers, states, grid.put_batch(batch, has_rows=False, is_stack=False))
-    assert all(leaf.is_deleted() for leaf in jax.tree.leaves(states))
+    batch = next(iter(konfig.resolve(trials[0]).train_ds))
+    grid = placement.choose(count, num_devices=8, batch_size=16)
+    assert (grid.num_devices, grid.batch_devices) == (8, parts)
+    found = []
+    for place in (grid, placement.Placement(count)):
+        programs = PackedPrograms(
+            lambda numbers: tracing.build(source, numbers, tables=()),
+            arguments,
+            has_own_batches=False,
+            placement=place,
+        )
+        numbers = place.put_rows(tracing.stacked_arguments(values))
+        states = programs.init(numbers, batch)
+        placed = place.put_batch(batch, has_rows=False, is_stack=False)
+        found.append(programs.call(Outputs(losses=True), size=1)(numbers, states, placed))
+        assert all(leaf.is_deleted() for leaf in jax.tree.leaves(states))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), *map(jax.device_get, found))

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from kauldron_core import ckpts, konfig, packs, rundir
 from kauldron_core.errors import ConfigError
+from kauldron_core.packs.points import Points
 from kauldron_core.train import Done, Evaluated, Logged
-from tests.kauldron_core.packs.test_packs import config
+from tests.kauldron_core.packs.test_packs import OPTIMIZERS, config
 
 with konfig.imports():
     import optax
@@ -187,6 +188,23 @@ def test_an_exchange_is_truncation_selection_with_perturbed_or_new_numbers() -> 
     ]
     assert all(-4 <= value <= -2 for value in logs) and abs(sum(logs) / 400 + 3) < 0.1
     assert not rule.decide(5, {0: math.nan, 1: math.nan}, first, first).inherits
+
+
+def test_a_number_with_two_names_is_changed_once_and_its_tables_with_it() -> None:
+    trials = [config(optimizer=OPTIMIZERS["warmup"](x)) for x in (1.0, 0.5)]
+    for cfg in trials:
+        cfg.schedules = {"rate": cfg.ref.optimizer.learning_rate}
+    tables = ("optimizer.learning_rate", "schedules.rate")
+    points = Points(trials, tables, num_steps=20, rule=population(metric="train/losses/total"))
+    path = "optimizer.learning_rate.peak_value"
+    assert points.now == {0: {path: 1e-2}, 1: {path: 5e-3}} and points.arguments == tables
+    points.change(1, {path: 2e-2}, donor="0", step=4)
+    for own, changed in zip(points.values(0), points.values(1), strict=True):
+        np.testing.assert_allclose(np.asarray(own) * 2, changed, rtol=1e-6)
+    again = Points(trials, tables, num_steps=20, rule=population(metric="train/losses/total"))
+    again.restore(points.to_json())
+    assert again.now == points.now and again.first == points.first
+    assert list(again.inherited(4)) == [(1, packs.Inherited(4, "0", {path: [5e-3, 2e-2]}))]
 
 
 @pytest.mark.parametrize(
