@@ -48,11 +48,19 @@ def run(source: Source, job: EvalJob, *, address: str, on_record: Callable[[Reco
 
 
 class _Piece(NamedTuple):
-    """What one call of an actor does: a whole evaluation, a share of one, or the merge of all its shares."""
+    """What one call of an actor does: a whole evaluation, a share of one, or the merge of all its shares.
+
+    `others` are evaluated together with `task`, whole: the same step of other trials of its pack.
+    """
 
     task: Task
     share: int | None = None
     is_merge: bool = False
+    others: tuple[Task, ...] = ()
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        return (self.task, *self.others)
 
 
 @dataclasses.dataclass
@@ -80,6 +88,7 @@ class _Evaluating:
         self._records: dict[Task, Record] = {}
         self._queue: dict[Task, None] = {}
         self._split: dict[Task, _Split] = {}
+        self._apart: set[Task] = set()
 
     def place(self) -> None:
         """Makes the actors.
@@ -151,7 +160,11 @@ class _Evaluating:
     def _scan(self) -> bool:
         """Queues what has become due, and returns whether nothing will follow."""
         tasks, is_over = self._source.look()
-        at_work = {piece.task for piece in self._actors.running()} | self._split.keys() | self._records.keys()
+        at_work = (
+            {task for piece in self._actors.running() for task in piece.tasks}
+            | self._split.keys()
+            | self._records.keys()
+        )
         self._queue = {task: None for task in tasks if task not in at_work}
         return is_over
 
@@ -176,10 +189,27 @@ class _Evaluating:
                 if (split := self._claim(task)) is not None:
                     return split.waiting.popleft()
             elif not rundir.Lease.is_live(self._work_path(task)):
-                del self._queue[task]
-                return _Piece(task)
+                piece = _Piece(task, others=self._others(task))
+                for one in piece.tasks:
+                    del self._queue[one]
+                return piece
             # Else another process is at it, and its record will stand.
         return None
+
+    def _others(self, task: Task) -> tuple[Task, ...]:
+        """Returns what can be evaluated together with a task: the same of other trials of its pack."""
+        pack = None if task in self._apart else rundir.pack_of(task.trial.checkpoints, task.step)
+        if pack is None:
+            return ()
+        alike = [one for one in self._queue if one != task and (one.name, one.step) == (task.name, task.step)]
+        return tuple(
+            one
+            for one in alike
+            if one not in self._apart
+            and rundir.pack_of(one.trial.checkpoints, one.step) == pack
+            and self._source.standing(one) is None
+            and not rundir.Lease.is_live(self._work_path(one))
+        )
 
     def _claim(self, task: Task) -> _Split | None:
         """Claims an evaluation whose shares are handed out from here."""
@@ -207,6 +237,9 @@ class _Evaluating:
         if piece.share is not None:
             share = {"index": piece.share, "count": self._job.shards, "changes": options.get("changes")}
             return worker.collect_share.remote(*where, **share, is_strict=self._source.is_strict)
+        if piece.others:
+            folders = [str(one.trial.path.absolute()) for one in piece.tasks]
+            return worker.evaluate_pack.remote(folders, *where[1:], options=options, is_strict=self._source.is_strict)
         return worker.evaluate.remote(*where, options=options, is_strict=self._source.is_strict)
 
     def _take(self, outcome: Outcome) -> None:
@@ -215,6 +248,9 @@ class _Evaluating:
             raise outcome.cause
         if outcome.error is not None:
             self._after_failure(piece, outcome)
+        elif piece.others:
+            for task, record in zip(piece.tasks, outcome.value, strict=True):
+                self._finish(task, record)
         elif piece.share is None or piece.is_merge:
             self._finish(piece.task, outcome.value)
         else:
@@ -229,7 +265,10 @@ class _Evaluating:
             split.waiting.append(_Piece(task, is_merge=True))
 
     def _after_failure(self, piece: _Piece, outcome: Outcome) -> None:
-        if outcome.is_given_up:
+        if piece.others:
+            self._apart.update(piece.tasks)
+            self._queue = {**dict.fromkeys(piece.tasks), **self._queue}
+        elif outcome.is_given_up:
             name = self._source.options().get("as_name") or piece.task.name
             record = record_given_up(piece.task.trial, name, piece.task.step, outcome.error or "")
             self._finish(piece.task, record)

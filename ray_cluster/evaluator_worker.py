@@ -54,10 +54,21 @@ class EvaluatorWorker:
                 self._evaluator.check(trial_dir, name, changes=options.get("changes"))
             return self._evaluator.evaluate(trial_dir, name, step, **options)
 
-    def evaluate_pack(self, trial_dirs: Sequence[str], name: str, step: int) -> int:
-        """Evaluates the checkpoints at `step` of trials of a pack together, and returns how many records there are."""
+    def evaluate_pack(
+        self,
+        trial_dirs: Sequence[str],
+        name: str,
+        step: int,
+        *,
+        options: Mapping[str, Any] | None = None,
+        is_strict: bool = False,
+    ) -> list[dict[str, Any]]:
+        """Does the same with the checkpoints of trials of one pack, together, and returns all their records."""
+        options = options or {}
         with trial_logs.redirected_output(self._log_dir):
-            return len(self._evaluator.evaluate_pack(trial_dirs, name, step))
+            if is_strict:
+                self._evaluator.check(trial_dirs[0], name, changes=options.get("changes"))
+            return self._evaluator.evaluate_pack(trial_dirs, name, step, **options)
 
     def collect_share(
         self,

@@ -81,3 +81,34 @@ def test_a_job_evaluates_packs_together_under_another_name_too(run, caplog):
     assert found == told
     assert [(record["trial"], record["num_examples"]) for record in found] == [(f"{n:04d}", 16) for n in range(3)]
     assert all(len(rundir.read_eval_results(trial)) == 2 for trial in run.trials())
+
+
+def test_a_job_on_actors_hands_the_trials_of_a_pack_to_one_of_them(run):
+    from ray_cluster import eval_driver, eval_jobs  # Ray, which the other tests do without
+    from ray_cluster.evaluator_actors import Outcome
+
+    job = eval_jobs.EvalJob(run_dir=str(run.path), num_actors=2)
+    evaluating = eval_driver._Evaluating(evaluators.plan_run(run, step="all"), job, None)
+    assert evaluating._scan()
+    piece = evaluating._next()
+    assert piece is not None
+    assert [task.trial.name for task in piece.tasks] == ["0000", "0001", "0002"]
+    records = CheckpointEvaluator(trust=["tests"]).evaluate_pack([task.trial for task in piece.tasks], "test", STEPS)
+    evaluating._take(Outcome(piece, records))
+    assert evaluating._next() is None
+    assert list(evaluating._records.values()) == [
+        {"trial": task.trial.name, **record} for task, record in zip(piece.tasks, records, strict=True)
+    ]
+
+
+def test_what_failed_together_is_tried_one_by_one(run):
+    from ray_cluster import eval_driver, eval_jobs
+    from ray_cluster.evaluator_actors import Outcome
+
+    job = eval_jobs.EvalJob(run_dir=str(run.path), num_actors=2)
+    evaluating = eval_driver._Evaluating(evaluators.plan_run(run, step="all"), job, None)
+    evaluating._scan()
+    evaluating._take(Outcome(evaluating._next(), None, error="the evaluator process died"))
+    pieces = [evaluating._next() for _ in range(4)]
+    assert [None if piece is None else piece.tasks[0].trial.name for piece in pieces] == ["0000", "0001", "0002", None]
+    assert all(piece is None or not piece.others for piece in pieces)
