@@ -82,7 +82,6 @@ def test_dry_run_shows_the_trials_and_starts_nothing(tmp_path: Path, capsys: pyt
         ([DIGITS, "--run.max_failures=-1"], "max_failures"),
         ([DIGITS, "--dry-rum"], "--dry-run"),
         ([DIGITS, "--run.metric=test/metrics/acuracy"], "Did you mean 'test/metrics/accuracy'?"),
-        ([DIGITS, "--run.stop=train/losses/totl<=0.1"], "--run.stop: unknown metric 'train/losses/totl'. Did you mean"),
         ([DIGITS, "--run.stop=test/losses/total<=0.1"], "evaluator 'test' runs beside training"),
         ([DIGITS, "--run.stop={'train/losses/total': 0.1}"], "--run.stop: expected"),
         ([], "the config file is missing"),
@@ -99,6 +98,17 @@ def test_a_mistake_is_one_line_and_status_2(
     assert expected in captured.err
     assert list(tmp_path.iterdir()) == []
     assert "ray" not in sys.modules
+
+
+def test_u06_a_stop_rule_on_a_misspelt_metric_is_refused_before_anything_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [DIGITS, "--run.stop=train/losses/totl<=0.1", f"--run.root={tmp_path}"]
+    expected = "error: --run.stop: unknown metric 'train/losses/totl'. Did you mean 'train/losses/total'?"
+    for command in ("sweep", "train"):
+        assert main([command, *words, "--no-tracking"]) == 2
+        assert capsys.readouterr().err.startswith(expected)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_help_names_every_field_of_the_run_spec() -> None:
