@@ -23,6 +23,7 @@ from pipelines.report import LiveReport, Ranking, count, make_console, print_res
 from pipelines.settled import results_if_settled
 from pipelines.tracking import RecorderProcess
 from pipelines.watching import watchers
+from ray_cluster import collect
 from ray_cluster.results import Results
 from ray_cluster.spec import Sweep
 
@@ -185,9 +186,11 @@ def start(
 def _show_settled(
     results: Results, spec: Sweep, *, report: LiveReport, recorder: RecorderProcess | None, strict: bool
 ) -> int:
-    """Shows a run in which nothing is missing, and records what was not recorded."""
+    """Shows a run in which nothing is missing; what a killed driver had still to write and to record is made up for."""
+    run_dir = rundir.RunDir(results.run_dir)
+    collect.write_table(results, run_dir)
     if recorder is not None:
-        recorder.start(rundir.RunDir(results.run_dir))
+        recorder.start(run_dir)
         recorder.close(results)
     return _conclude(
         results,

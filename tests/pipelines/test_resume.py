@@ -187,6 +187,7 @@ def test_the_same_command_again_shows_a_run_in_which_nothing_is_missing(
         rundir.write_status(trial, "diverged", reason="loss xent is nan at step 3")
     assert main(["sweep", DIGITS, *WORDS, f"--run.root={tmp_path}", "--no-tracking"]) == 0
     assert capsys.readouterr().out.count("diverged: loss xent is nan at step 3") == 4
+    assert len(rundir.read_table(run.path / "results.parquet")) == 4
     assert "ray" not in sys.modules
 
 
