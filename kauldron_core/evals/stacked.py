@@ -38,9 +38,14 @@ class StackedEvaluation:
       variant: Returns the evaluator of one state for the values of that state's numbers, which are traced. It may
         differ in model, losses, metrics and random streams, and in no names.
 
+    Attributes:
+      rows_at_once: How many states fit into memory together, as far as it was found out; None: all so far.
+
     Raises:
       NotStackable: If this evaluator can't be mapped.
     """
+
+    rows_at_once: int | None = None
 
     def __init__(self, evaluator: Evaluator, variant: Callable[[Sequence[Any]], Evaluator] | None = None):
         why_not = _why_not(evaluator)

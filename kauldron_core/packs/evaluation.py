@@ -14,6 +14,7 @@ import jax
 from kauldron_core import konfig, paths
 from kauldron_core.evals import EvalResult, Evaluator, NotStackable, StackedEvaluation, usable_in_evaluation
 from kauldron_core.forward import Blueprint, RngStreams, TrainState, as_arguments
+from kauldron_core.packs.division import is_shortage
 from kauldron_core.packs.tables import Tabulated
 from kauldron_core.packs.tracing import stacked_arguments
 from kauldron_core.train.inherit import inherit
@@ -125,7 +126,7 @@ def evaluate(
     """
     if heritage is not None and (mapped := _mapped(lead, heritage)) is not None:
         try:
-            results = mapped.evaluate(values, states, stop=stop)
+            results = _in_parts(mapped, values, states, stop)
             return [results[row] for row, _ in evaluators]
         except NotStackable as error:
             _note(lead, error)
@@ -133,6 +134,28 @@ def evaluate(
         evaluator.evaluate(jax.tree.map(lambda leaf, row=row: leaf[row], states), stop=stop)
         for row, evaluator in evaluators
     ]
+
+
+def _in_parts(
+    mapped: StackedEvaluation, values: Sequence[Any], states: TrainState, stop: threading.Event | None
+) -> list[EvalResult]:
+    """Returns the results of all states, as many at once as fit into memory."""
+    count = len(states.step)
+    while True:
+        size = mapped.rows_at_once or count
+        parts = [slice(start, start + size) for start in range(0, count, size)] if size < count else [slice(None)]
+        try:
+            return [result for part in parts for result in mapped.evaluate(*_rows(values, states, part), stop=stop)]
+        except Exception as error:
+            if size == 1 or not is_shortage(error):
+                raise
+        mapped.rows_at_once = (size + 1) // 2
+
+
+def _rows(values: Sequence[Any], states: TrainState, part: slice) -> tuple[Sequence[Any], TrainState]:
+    if part == slice(None):
+        return values, states
+    return [value[part] for value in values], jax.tree.map(lambda leaf: leaf[part], states)
 
 
 def _mapped(evaluator: Any, heritage: Heritage) -> StackedEvaluation | None:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from kauldron_core import konfig, packs
+from kauldron_core import evals, konfig, packs
 from tests.kauldron_core import experiments
 from tests.kauldron_core.packs.test_packs import config
 
@@ -37,7 +37,7 @@ def stacked_states(trainers: list[Any]) -> Any:
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *[trainer.init_state() for trainer in trainers])
 
 
-def test_one_program_evaluates_all_trials_as_each_is_evaluated_alone(caplog: Any) -> None:
+def test_one_program_evaluates_all_trials_as_each_is_evaluated_alone(caplog: Any, monkeypatch: Any) -> None:
     caplog.set_level("INFO", "kauldron_core.packs.evaluation")
     accuracy = kd.metrics.Accuracy(logits="preds", labels="batch.label")
     trials = configs(metrics={"accuracy": accuracy, "unmasked": exactness.Unmasked(values="batch.label")})
@@ -52,6 +52,21 @@ def test_one_program_evaluates_all_trials_as_each_is_evaluated_alone(caplog: Any
         assert (mine.rows, mine.total) == (theirs.rows, theirs.total) and mine.rows == experiments.NUM_EXAMPLES
         assert result.states.metric_states["accuracy"].count == alone.states.metric_states["accuracy"].count
     assert not caplog.records, "one by one"
+    # Where memory is short, fewer at once.
+    whole, sizes = evals.StackedEvaluation.evaluate, []
+
+    def limited(self: Any, values: Any, states: Any, **kwargs: Any) -> Any:
+        sizes.append(len(states.step))
+        if len(states.step) > 2:
+            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 12345 bytes.")
+        return whole(self, values, states, **kwargs)
+
+    monkeypatch.setattr(evals.StackedEvaluation, "evaluate", limited)
+    for _ in range(2):
+        again = packs.evaluate_stacked([trainer.evals["test"] for trainer in trainers], states, configs=trials)
+        for mine, before in zip(again, results, strict=True):
+            assert mine.values == pytest.approx(before.values, rel=1e-5)
+    assert sizes == [3, 2, 1, 2, 1]
 
 
 @pytest.mark.parametrize("kept", [True, False])
