@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from evaluators.checkpoint_evaluator import CheckpointEvaluator
 from evaluators.follow import Following, follow_run
-from evaluators.jobs import EvalPlan, Source, evaluate_run, evaluate_source, plan_run
+from evaluators.jobs import EvalPlan, evaluate_run, plan_run
 from evaluators.ledger import Backlog, due
 from evaluators.shards import evaluate_in_shards, evaluate_shard
+from evaluators.sources import Source, evaluate_source
 from evaluators.trial import Changes, standalone_strategies
 from kauldron_core.konfig import evaluator_fingerprint
 from kauldron_core.rundir import RunWatch, committed_steps, is_committed

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, get_args
 
 from evaluators import trial as trial_lib
-from evaluators.jobs import Task, evaluate_source, find_trials
+from evaluators.jobs import find_trials
 from evaluators.ledger import Backlog
+from evaluators.sources import Task, evaluate_source
 from kauldron_core import konfig, rundir
 from kauldron_core.errors import ConfigError, RunFailed, unknown_name
 from kauldron_core.rundir import Record, TrialDir

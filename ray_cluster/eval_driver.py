@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, NamedTuple
 
-from evaluators.jobs import Source, Task
+from evaluators.sources import Source, Task
 from kauldron_core import rundir
 from kauldron_core.errors import ConfigError, RunFailed
 from kauldron_core.rundir import Record

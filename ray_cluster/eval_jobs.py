@@ -8,8 +8,8 @@ import pathlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from evaluators.jobs import Source
 from evaluators.shards import check_number
+from evaluators.sources import Source
 from kauldron_core import rundir
 from kauldron_core.errors import ConfigError
 from kauldron_core.rundir import Record
