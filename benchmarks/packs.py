@@ -314,14 +314,14 @@ def main() -> None:
             "" if theirs is None else f"{theirs:.1f}{star}",
             f"{ours / seconds:.1f}",
             f"{hand / seconds:.1f}",
+            "" if theirs is None else f"{theirs / seconds:.0f}",
             f"{difference(result.states, rows, finals):.1e}",
         )
     console = Console(width=120)
     console.print(table)
     if len(growth) > 1:
         (few, first), (many, last) = min(growth.items()), max(growth.items())
-        each = (last - first) / (many - few)
-        console.print(f"packed: {first - few * each:.2f} s and {1e3 * each:.2f} ms a trial")
+        console.print(f"packed, {many} trials take {last / first:.2f} times as long as {few}")
     if arguments.convnet:
         console.print(convnet(arguments.convnet, arguments.alone), highlight=False)
     if arguments.command:
