@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import pathlib
 from collections.abc import Callable, Mapping
@@ -107,11 +106,17 @@ def refuse_too_many(job: EvalJob, nodes: list[Resources]) -> None:
 
 
 def count_actors(job: EvalJob, nodes: list[Resources], *, num_tasks: int | None) -> int:
-    """Returns how many actors a job gets: as many as it asks for, else as have room and work."""
+    """Returns how many actors a job gets: as many as it asks for, else as have room and work.
+
+    Args:
+      job: The job.
+      nodes: The resources of each node.
+      num_tasks: How many evaluations there are. None: they come one after the other, and are made one by one.
+    """
     if job.num_actors is not None:
         return job.num_actors
-    pieces = math.inf if num_tasks is None else max(num_tasks * job.shards, 1)
-    return placement.count_room(job.resources or {}, nodes, most=int(min(pieces, _MOST)))
+    pieces = max((1 if num_tasks is None else num_tasks) * job.shards, 1)
+    return placement.count_room(job.resources or {}, nodes, most=min(pieces, _MOST))
 
 
 def shared_folder(run_or_trial: str | os.PathLike[str]) -> rundir.RunDir:
