@@ -31,9 +31,10 @@ class Division:
 
     @classmethod
     def of(cls, running: Sequence[int], *, step: int | None) -> Division:
-        """Returns the division into two halves."""
+        """Returns the division into two halves; one that still trains goes on without the rows of those that ended."""
         middle = (len(running) + 1) // 2
-        return cls(step, (tuple(running[:middle]), tuple(running[middle:])))
+        halves = (tuple(running[:middle]), tuple(running[middle:]))
+        return cls(step, tuple(half for half in halves if half))
 
     @classmethod
     def read(cls, folder: str | os.PathLike[str] | None) -> Division | None:

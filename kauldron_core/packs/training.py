@@ -94,7 +94,6 @@ def iter_train(
       stop: When set, all is saved at the end of the running call, and those that still train end as preempted.
       stop_members: Asked now and then, at most once a second, who is to end: what it has learned is saved at the end of
         the running call, and it ends as stopped. The bits of the others do not depend on it.
-
       rule: Compares the trials while they train: `Halving` or `Population`.
 
     On several devices the trials are dealt out among them. A pack that runs out of memory is divided, and its halves

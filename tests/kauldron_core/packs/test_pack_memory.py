@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from kauldron_core import ckpts, konfig, packs, rundir
+from kauldron_core.packs.division import Division
 from kauldron_core.packs.programs import PackedPrograms
 from tests.kauldron_core.packs.test_packs import saved
 
@@ -96,6 +97,11 @@ def test_one_trial_that_does_not_fit_is_an_error_that_says_what_takes_the_memory
     with pytest.raises(jax.errors.JaxRuntimeError, match="RESOURCE_EXHAUSTED") as error:
         packs.train(trials_of(2, tmp_path))
     assert device.refused == 2 and "arrays are alive" in error.value.__notes__[0]
+
+
+def test_halves_are_of_those_that_still_train() -> None:
+    assert Division.of([0, 2, 5], step=7) == Division(7, ((0, 2), (5,)))
+    assert Division.of([2], step=7).halves == ((2,),)
 
 
 KILLED = """
