@@ -92,6 +92,7 @@ def _new_packs(
 ) -> tuple[list[PlannedPack], tuple[str, ...]]:
     """Returns the packs of trials that have not begun, and the lines that explain them."""
     from kauldron_core import packs  # brings JAX with it
+    from kauldron_core.packs import sizes
 
     sweep = prepared.plan.sweep
     # A rule needs all trials in one program, whatever that costs.
@@ -104,7 +105,8 @@ def _new_packs(
     # The driver has a CPU only: memory and speed of another device are found out by the worker that owns it.
     is_on_cpu = platform_of(sweep.resources) == "cpu"
     limit = sweep.pack if isinstance(sweep.pack, int) else None if is_on_cpu else len(trials)
-    plan = packs.plan(configs, limit=limit)
+    memory_bytes = sizes.memory()[0] // slots if is_on_cpu else None  # Those that run at a time share it.
+    plan = packs.plan(configs, limit=limit, memory_bytes=memory_bytes)
     if is_auto:
         plan = replace(plan, packs=tuple(shared_out(plan.packs, slots)))
     if is_on_cpu:
@@ -113,7 +115,7 @@ def _new_packs(
     found = [_planned(pack, trials, run, more) for pack in plan.packs if len(pack.members) > 1]
     lines = [f"{pack.name}: {len(pack.trials)} trials, {pack.trials[0]} to {pack.trials[-1]}" for pack in found]
     later = () if is_on_cpu or not found else ("a worker tries each out on its own device before it begins",)
-    return found, (*(lines or ["none"]), *_explained(plan), *later)
+    return found, (*(lines or ["none"]), *plan.reasons(), *later)
 
 
 def shared_out(packs: Sequence[Any], slots: int) -> Iterator[Any]:
@@ -174,10 +176,3 @@ def _refuse_others(
             f"--run.scheduler={plan.sweep.scheduler}: compares trials of one pack, and these make {len(packs)} and"
             f" {len(set(unfinished) - packed)} alone: {why or 'some have begun alone'}."
         )
-
-
-def _explained(plan: Any) -> Iterator[str]:
-    """Yields the lines of the plan that are not about its packs, whose trials have other numbers here."""
-    for leaf in plan.leaves:
-        yield f"{leaf.path}: {'packed' if leaf.is_packed else 'not packed'}, {leaf.reason}"
-    yield from plan.notes

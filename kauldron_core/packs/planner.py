@@ -77,6 +77,10 @@ class Plan:
         alone = [pack.members[0] for pack in self.packs if len(pack.members) == 1]
         if alone:
             yield f"alone: trials {ranges(alone)}"
+        yield from self.reasons()
+
+    def reasons(self) -> Iterator[str]:
+        """Yields a line for each leaf and each note."""
         packed = "packed" if any(len(pack.members) > 1 for pack in self.packs) else "could be packed"
         for leaf in self.leaves:
             yield f"{leaf.path}: {packed if leaf.is_packed else 'not packed'}, {leaf.reason}"
