@@ -102,6 +102,7 @@ def test_a_branch_on_the_type_of_a_number_splits_packs_and_the_other_leaves_stay
     assert {pack.arguments for pack in plan.packs} == {("optimizer.learning_rate",)}
 
 
+@pytest.mark.soak
 def test_what_is_swallowed_in_some_trials_leaves_the_others_packed() -> None:
     configs = [
         config(evals={}, optimizer=make(rate))

@@ -188,6 +188,7 @@ def examples(count: int) -> hypothesis.settings:
     return hypothesis.settings(max_examples=count, phases=phases, database=None)
 
 
+@pytest.mark.soak
 def test_two_trials_are_equal_in_64_bits() -> None:
     first = Numbers(1e-2, 0.1, 0.8, 0.99, 1e-2, 0.1, 0.5, 0.2, seed=3)
     second = Numbers(3e-3, 0.5, 0.9, 0.98, 1e-4, 1.0, 2.0, 0.5, seed=4)

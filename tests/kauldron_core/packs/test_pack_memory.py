@@ -90,6 +90,7 @@ def test_out_of_memory_halves_a_pack_which_goes_on_from_its_checkpoint(tmp_path:
     assert told(tmp_path / "cut") == told(tmp_path / "whole")
 
 
+@pytest.mark.soak
 def test_one_trial_that_does_not_fit_is_an_error_that_says_what_takes_the_memory(
     monkeypatch: Any, tmp_path: Any
 ) -> None:
