@@ -60,7 +60,10 @@ def _concurrency(prepared: Prepared, address: str | None) -> str:
 def _disk(prepared: Prepared) -> str:
     """Returns what the checkpoints of all trials come to, judged by the largest experiment that was built."""
     trainers = prepared.trainers.values()
-    bytes_each = [_checkpoint_bytes(trainer) for trainer in trainers]
+    try:
+        bytes_each = [_checkpoint_bytes(trainer) for trainer in trainers]
+    except Exception as error:  # Whatever the config calls; the trial will say it too.
+        return f"unknown: {type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
     number = max(_num_checkpoints(trainer) for trainer in trainers)
     total = max(bytes_each) * number * _num_trials(prepared)
     checkpoints = f"{count(number, 'checkpoint')} of {size(max(bytes_each))} a trial"

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import evaluators
 import ray_cluster
-from kauldron_core import rundir
-from kauldron_core.errors import ConfigError
+from kauldron_core import konfig, rundir
+from kauldron_core.errors import ConfigError, unknown_name
 from pipelines.planning import Prepared
 from ray_cluster.environment import platform_of
 from ray_cluster.named_calls import read_call
@@ -48,7 +49,15 @@ def with_packs(prepared: Prepared, *, address: str | None) -> Prepared:
         for name, trial in unfinished.items()
         if name not in packed and not evaluators.committed_steps(run.trial(name).checkpoints)
     ]
-    new, notes = _new_packs(prepared, fresh, run, slots=ray_cluster.estimate_concurrency(plan, address=address) or 1)
+    slots = ray_cluster.estimate_concurrency(plan, address=address) or 1
+    try:
+        new, notes = _new_packs(prepared, fresh, run, slots=slots)
+    except ConfigError:
+        raise
+    except (
+        Exception
+    ) as error:  # The driver may lack the data that nodes have; what is wrong with a trial it says itself.
+        new, notes = [], (f"none: {type(error).__name__}: {str(error).strip().partition(chr(10))[0]}",)
     if plan.sweep.pack_rule is not None:
         _refuse_others(plan, [*standing, *new], unfinished, notes)
     went_on = [f"{pack.name}: {len(pack.trials)} trials, goes on" for pack in standing]
@@ -111,7 +120,11 @@ def _new_packs(
         plan = replace(plan, packs=tuple(shared_out(plan.packs, slots)))
     if is_on_cpu:
         plan = packs.refine(configs, plan, time=is_auto)
-    more = {"rule": _rule(prepared), "is_tried": is_on_cpu, "is_timed": is_auto}
+    rule = _rule(prepared)
+    if rule is not None:
+        for pack in plan.packs:
+            _check_points([configs[index] for index in pack.members], pack, rule)
+    more = {"rule": rule, "is_tried": is_on_cpu, "is_timed": is_auto}
     found = [_planned(pack, trials, run, more) for pack in plan.packs if len(pack.members) > 1]
     lines = [f"{pack.name}: {len(pack.trials)} trials, {pack.trials[0]} to {pack.trials[-1]}" for pack in found]
     later = () if is_on_cpu or not found else ("a worker tries each out on its own device before it begins",)
@@ -157,12 +170,37 @@ def _rule(prepared: Prepared) -> dict[str, Any] | None:
     else:
         interval = getattr(trainer.checkpointer, "save_interval_steps", None)
         defaults = {"every": interval or max(1, num_steps // 10), "seed": sweep.seed}
+    names = [field.name for field in fields(kind)]
+    for one in arguments:
+        if one not in names:
+            raise ConfigError(unknown_name("argument", one, names, at=at))
     node = {"metric": sweep.metric, "mode": sweep.mode, **defaults, **arguments}
-    try:
+    with _as_typed():
         kind(**node).check(trainer, last_step=num_steps)
-    except TypeError as error:
-        raise ConfigError(f"{at}={sweep.scheduler}: {error}.") from error
     return {"__qualname__": f"kauldron_core.packs:{kind.__name__}", **node}
+
+
+def _check_points(configs: Sequence[Any], pack: Any, rule: Mapping[str, Any]) -> None:
+    """Looks whether a rule finds the numbers that it is to change.
+
+    Raises:
+      ConfigError: If not.
+    """
+    from kauldron_core.packs.points import Points
+
+    with _as_typed():
+        Points(configs, pack.arguments, num_steps=1, rule=konfig.resolve(konfig.ConfigDict(rule)))
+
+
+@contextlib.contextmanager
+def _as_typed() -> Iterator[None]:
+    """Makes messages about a rule name the flag that it was written in."""
+    try:
+        yield
+    except (ConfigError, TypeError, ValueError) as error:
+        text = str(error)
+        place = text.replace("rule", "--run.scheduler", 1) if text.startswith("rule") else f"--run.scheduler: {text}"
+        raise ConfigError(place) from error
 
 
 def _refuse_others(

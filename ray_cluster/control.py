@@ -6,6 +6,7 @@ Requests are folded into the one file: a request for a trial is kept beside one 
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from typing import Any
 
 from kauldron_core import rundir
@@ -24,9 +25,18 @@ def request_trial_stop(run_dir: str | os.PathLike[str], trial: str, *, reason: s
     rundir.write_json(_path(run_dir), {**requests, "trials": {**requests.get("trials", {}), trial: reason}})
 
 
-def clear(run_dir: str | os.PathLike[str]) -> None:
-    """Forgets earlier requests; called by a driver that starts."""
-    _path(run_dir).unlink(missing_ok=True)
+def clear(run_dir: str | os.PathLike[str], *, ended: Collection[str] = ()) -> None:
+    """Forgets earlier requests, but for those for single trials that have not ended; called by a driver that starts.
+
+    Args:
+      run_dir: The run directory.
+      ended: Trials that have ended.
+    """
+    left = {trial: reason for trial, reason in stopped_trials(run_dir).items() if trial not in ended}
+    if left:
+        rundir.write_json(_path(run_dir), {"trials": left})
+    else:
+        _path(run_dir).unlink(missing_ok=True)
 
 
 def is_stop_requested(run_dir: str | os.PathLike[str]) -> bool:

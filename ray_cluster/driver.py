@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import signal
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -59,6 +60,9 @@ def run(plan: Plan, *, address: str = "local", sidecars: Sequence[Sidecar] = ())
                     interrupts.install()
                     sweeping.phases.end("ray_start")
                     sweeping.run()
+        except SystemExit as ended:
+            # Until ours is in its place Ray has a handler of SIGTERM, which exits with its number.
+            raise SystemExit(128 + signal.SIGTERM if ended.code == signal.SIGTERM else ended.code) from ended
         finally:
             results = sweeping.results()
             collect.write_table(results, run_dir)
@@ -136,7 +140,10 @@ class _Sweeping:
             growing, adaptive = self._adaptive(kinds, unfinished)
         try:
             watcher = self._run_trials(self._jobs(trials, kinds), kinds, adaptive)
-            if watcher.broken and not self._interrupts.is_requested():
+            if self.plan.sweep.pack_rule is not None:
+                for name, error in watcher.broken.items():  # Alone there is nothing to compare them with.
+                    self._board.set(name, "failed", error=error)
+            elif watcher.broken and not self._interrupts.is_requested():
                 alone = [self._told(trial, kinds) for trial in trials if trial.name in watcher.broken]
                 self._run_trials(alone, kinds)
         finally:

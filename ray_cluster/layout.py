@@ -61,7 +61,7 @@ def write_trials(plan: Plan, run: rundir.RunDir) -> None:
     Raises:
       ConfigError: If a trial's folder holds another config.
     """
-    control.clear(run)
+    control.clear(run, ended=[one.name for one in plan.trials if run.trial(one.name).status() in rundir.TERMINAL])
     for trial in plan.trials:
         folder = run.trial(trial.name)
         try:

@@ -28,5 +28,7 @@ def read_call(text: str, *, at: str, known: Iterable[str]) -> tuple[str, dict[st
             raise ConfigError(f"{at}={text}: arguments are given by name; {form}.")
         arguments = {str(word.arg): ast.literal_eval(word.value) for word in call.keywords} if call is not None else {}
         return ast.unparse(call.func if call is not None else tree), arguments
+    except ConfigError:
+        raise
     except (SyntaxError, ValueError) as error:
         raise ConfigError(f"{at}={text}: {error}; {form}.") from error

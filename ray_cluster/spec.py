@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
-from kauldron_core.errors import ConfigError
+from kauldron_core.errors import ConfigError, unknown_name
 from kauldron_core.rundir import RunDir
 from ray_cluster.results import Results
 from ray_cluster.stopping import StopRule, read_rules
@@ -35,6 +35,8 @@ FORWARDED_VARIABLES = (
 """Variables of the driver's environment that every actor gets too, when they are set."""
 
 
+SEARCHERS = ("optuna", "random")
+TUNE_SCHEDULERS = ("asha", "median", "hyperband", "pbt")
 PACK_RULES = ("halving", "population")
 """Schedulers of trials that train in one program; all others are those of Ray Tune."""
 
@@ -122,6 +124,13 @@ class Sweep:
         if self.tpu_slice is not None:
             # The fields that other parts look at say the same as the slice.
             object.__setattr__(self, "hosts", self._hosts_of(self.tpu_slice))
+        for at, text, known in (
+            ("run.search", self.search, SEARCHERS),
+            ("run.scheduler", self.scheduler, (*TUNE_SCHEDULERS, *PACK_RULES)),
+        ):
+            name = (text or "").partition("(")[0].strip()
+            if text is not None and "." not in name and name not in known:
+                raise ConfigError(unknown_name(at.partition(".")[2], name, known, at=at))
         if (self.is_adaptive or self.pack_rule is not None) and self.metric is None:
             raise ConfigError("run.metric: a search or scheduler needs one. Example: --run.metric=train/losses/total")
         if self.pack_rule is not None and (self.search is not None or self.pack == "off"):

@@ -121,7 +121,7 @@ class Watcher(tune.Callback):
 
     Attributes:
       first_ready_at: When the first worker was ready for its trial, in seconds since 1970.
-      broken: Trials of packs that have failed, which may do better alone.
+      broken: Trials of packs that have failed, which may do better alone, with the error.
     """
 
     def __init__(self, board: StatusBoard, on_broken_setup: Callable[[str], None], *, is_adaptive: bool = False):
@@ -133,7 +133,7 @@ class Watcher(tune.Callback):
         self._written: dict[str, Any] = {}
         self._tell_at = time.monotonic() + _PATIENCE_S
         self.first_ready_at: float | None = None
-        self.broken: set[str] = set()
+        self.broken: dict[str, str] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         # Tune pickles its callbacks at the start; this one belongs to this process and its threads.
@@ -171,7 +171,7 @@ class Watcher(tune.Callback):
             status = own.get("status", result["status"])
             if status == "failed" and own:
                 # What makes a whole pack fail may be the fault of one trial, or of being together.
-                self.broken.add(member)
+                self.broken[member] = result["last_error"]
                 status = "preempted"
             if status != "untouched":
                 self._write_status(member, {**result, **own, "status": status})

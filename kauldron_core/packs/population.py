@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from kauldron_core.errors import ConfigError
+from kauldron_core.errors import ConfigError, unknown_name
 from kauldron_core.packs.rules import Decision, Inheritance, Point, Rule, check_positive
 
 
@@ -52,7 +52,10 @@ class Population(Rule):
             raise ConfigError(f"rule.resample_probability: must be from 0 to 1, not {self.resample_probability}.")
         if not self.perturb:
             raise ConfigError("rule.perturb: there is no factor.")
-        for path, (low, high) in self.bounds.items():
+        for path, pair in self.bounds.items():
+            if not isinstance(pair, Sequence) or len(pair) != 2:
+                raise ConfigError(f"rule.bounds.{path}: must be a pair, the least and the greatest value: {pair!r}.")
+            low, high = pair
             if not low < high:
                 raise ConfigError(f"rule.bounds.{path}: {low} is not below {high}.")
 
@@ -63,6 +66,9 @@ class Population(Rule):
         found = tuple(candidates if self.paths is None else self.paths)
         if not found:
             raise ConfigError("rule.paths: the trials differ in no float that could be changed. Name some.")
+        for path in self.bounds:
+            if path not in found:
+                raise ConfigError(unknown_name("path", path, found, at="rule.bounds"))
         return found
 
     def decide(

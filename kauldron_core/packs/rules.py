@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
@@ -13,6 +14,7 @@ from kauldron_core.losses import named_losses
 from kauldron_core.train.trainer import Trainer
 
 _TRAIN = "train"
+_MAX_LOOKED_AT = 1000
 Point = Mapping[str, float]
 """Values of numbers by their paths in the config."""
 
@@ -49,7 +51,7 @@ class Rule(abc.ABC):
 
     Attributes:
       metric: What trials are compared by: `train/losses/total`, or `<evaluator>/metrics/<name>` of an evaluator that
-        runs inside training, whose last result counts.
+        runs inside training, at each step of a decision at least.
       mode: Whether `max` or `min` of it is best.
     """
 
@@ -96,6 +98,8 @@ class Rule(abc.ABC):
         Raises:
           ConfigError: If the metric is not measured, or not in time.
         """
+        if next(self._decisions(last_step), None) is None:
+            raise ConfigError(f"rule: decides at no step before the last one, {last_step}.")
         if self.source == _TRAIN:
             measured: Any = (trainer.train_losses, trainer.train_metrics)
         else:
@@ -123,6 +127,10 @@ class Rule(abc.ABC):
         sign = -1 if self.mode == "max" else 1
         return sorted(scores, key=lambda index: (math.isnan(scores[index]), sign * scores[index], index))
 
+    def _decisions(self, last_step: int) -> Iterator[int]:
+        """Yields the steps after which it decides."""
+        return (step for step in range(1, last_step) if self.is_due(step))
+
     def _of_evaluator(self, trainer: Trainer, last_step: int) -> tuple[Any, Any]:
         evaluator: Any = trainer.evals.get(self.source)
         if evaluator is None:
@@ -132,11 +140,12 @@ class Rule(abc.ABC):
                 f"rule.metric: evaluator {self.source!r} runs outside of training, too late to decide by. Use one that "
                 "runs inside (EveryNSteps), or a training metric."
             )
-        first = next((step for step in range(1, last_step) if self.is_due(step)), None)
-        if first is not None and not any(evaluator.run.should_run(step, False) for step in range(first + 1)):
-            raise ConfigError(
-                f"rule.metric: evaluator {self.source!r} does not run until step {first}, after which the rule decides."
-            )
+        for step in itertools.islice(self._decisions(last_step), _MAX_LOOKED_AT):
+            if not evaluator.run.should_run(step, False):
+                raise ConfigError(
+                    f"rule.metric: evaluator {self.source!r} does not run at step {step}, after which the rule decides."
+                    f" Let it run whenever the rule decides: kd.evals.EveryNSteps({step})."
+                )
         return getattr(evaluator, "losses", None) or {}, getattr(evaluator, "metrics", None) or {}
 
 

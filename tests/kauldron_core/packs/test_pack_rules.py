@@ -213,7 +213,10 @@ def test_a_number_with_two_names_is_changed_once_and_its_tables_with_it() -> Non
         ({"metric": "train/losses/totl"}, "Did you mean 'train/losses/total'?"),
         ({"metric": "tset/losses/total"}, "unknown evaluator 'tset'. Did you mean 'test'?"),
         ({"metric": "test/metrics/acuracy"}, "Did you mean 'test/metrics/accuracy'?"),
-        ({"metric": "late/losses/total"}, "'late' does not run until step 2"),
+        ({"metric": "late/losses/total"}, "'late' does not run at step 2"),
+        ({"metric": "train/losses/total", "every": 1000}, "decides at no step before the last one"),
+        ({"metric": "train/losses/total", "bounds": {"optimizer.rate": (0.1, 1.0)}}, "unknown path 'optimizer.rate'"),
+        ({"metric": "train/losses/total", "bounds": {"optimizer.learning_rate": 3}}, "must be a pair"),
         ({"metric": "outside/losses/total"}, "'outside' runs outside of training"),
         (
             {"metric": "train/losses/total", "paths": ["optimizer.learning_rat"]},
