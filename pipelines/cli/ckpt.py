@@ -31,18 +31,24 @@ COMMANDS = {
 EPILOG = """\b
 Examples:
   kdr ckpt ls runs/demo
-  kdr ckpt show runs/demo best --trial=3
+  kdr ckpt show runs/demo best --trial=3 --metric=test/metrics/accuracy
   kdr ckpt verify runs/demo
-  kdr ckpt export runs/demo best --trial=3 --to=winner
+  kdr ckpt export runs/demo --trial=3 --to=winner
   kdr ckpt rm runs/demo/trials/0003-learning_rate=0.01 100 200
 """
 
 _SETTINGS = {"max_content_width": 110}
 _MAX_METRICS = 3
 
-_trial = click.option("--trial", metavar="NAME", help="Which trial of a run: its name, its number, or a part of it.")
-_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
-_place = click.argument("place", metavar="RUN_OR_TRIAL")
+trial_option = click.option(
+    "--trial", metavar="NAME", help="Which trial of a run: its name, its number, or a part of it."
+)
+metric_option = click.option(
+    "--metric", metavar="NAME", help="What best goes by, test/metrics/accuracy. Default: the sweep's."
+)
+mode_option = click.option("--mode", type=click.Choice(["max", "min"]), help="Whether more or less of it is better.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+place_argument = click.argument("place", metavar="RUN_OR_TRIAL")
 
 
 @click.group("ckpt", cls=LazyGroup, table=COMMANDS, epilog=EPILOG, context_settings=_SETTINGS)
@@ -51,9 +57,9 @@ def ckpt() -> None:
 
 
 @click.command("ls", context_settings=_SETTINGS)
-@_place
-@_trial
-@_json
+@place_argument
+@trial_option
+@json_option
 def ls(place: str, trial: str | None, as_json: bool) -> int:
     """List the checkpoints of a run or a trial, oldest first.
 
@@ -75,14 +81,16 @@ def ls(place: str, trial: str | None, as_json: bool) -> int:
 
 
 @click.command("show", context_settings=_SETTINGS)
-@_place
+@place_argument
 @click.argument("step", default="latest")
-@_trial
-@_json
-def show(place: str, step: str, trial: str | None, as_json: bool) -> int:
+@trial_option
+@metric_option
+@mode_option
+@json_option
+def show(place: str, step: str, trial: str | None, metric: str | None, mode: str | None, as_json: bool) -> int:
     """Show what is in one checkpoint: STEP is a number, latest or best."""
     folder = facts.find_one(place, trial)
-    path = ckpts.step_path(folder.checkpoints, facts.parse_step(step, folder))
+    path = ckpts.step_path(folder.checkpoints, facts.parse_step(step, folder, metric=metric, mode=mode))
     metadata = ckpts.read_metadata(path)
     if "state" not in metadata:
         raise ConfigError(f"{path}: damaged, its metadata can't be read.")
@@ -103,9 +111,9 @@ def show(place: str, step: str, trial: str | None, as_json: bool) -> int:
 
 
 @click.command("verify", context_settings=_SETTINGS)
-@_place
+@place_argument
 @click.argument("steps", nargs=-1, metavar="[STEP]...")
-@_trial
+@trial_option
 def verify(place: str, steps: Sequence[str], trial: str | None) -> int:
     """Read all of the checkpoints (of one trial: of some steps), and report damage.
 
@@ -130,9 +138,9 @@ def verify(place: str, steps: Sequence[str], trial: str | None) -> int:
 
 
 @click.command("rm", context_settings=_SETTINGS)
-@_place
+@place_argument
 @click.argument("steps", nargs=-1, required=True, metavar="STEP...")
-@_trial
+@trial_option
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def rm(place: str, steps: Sequence[str], trial: str | None, yes: bool) -> int:
     """Remove checkpoints of a trial. Asks first.

@@ -12,17 +12,28 @@ import click
 from kauldron_core import ckpts, konfig, rundir
 from kauldron_core.errors import ConfigError
 from pipelines.cli import ckpt_facts as facts
+from pipelines.cli.ckpt import metric_option, mode_option, place_argument, trial_option
 from pipelines.cli.run import DONE
 from pipelines.report.tables import size
 
 
 @click.command("export", context_settings={"max_content_width": 110})
-@click.argument("place", metavar="RUN_OR_TRIAL")
+@place_argument
 @click.argument("step", default="latest")
-@click.option("--trial", metavar="NAME", help="Which trial of a run: its name, its number, or a part of it.")
+@trial_option
+@metric_option
+@mode_option
 @click.option("--to", "target", metavar="FOLDER", required=True, help="The new folder.")
 @click.option("--trust", multiple=True, metavar="PACKAGE", help="Let the config call this package; may be repeated.")
-def export(place: str, step: str, trial: str | None, target: str, trust: Sequence[str]) -> int:
+def export(
+    place: str,
+    step: str,
+    trial: str | None,
+    metric: str | None,
+    mode: str | None,
+    target: str,
+    trust: Sequence[str],
+) -> int:
     """Write one checkpoint and its config into a folder of their own: STEP is a number, latest or best.
 
     The folder is a trial that `kdr eval` and `kd.load_run` take. The arrays are copied, also those of a trial that was
@@ -30,7 +41,7 @@ def export(place: str, step: str, trial: str | None, target: str, trust: Sequenc
     """
     konfig.trust(*trust)
     folder = facts.find_one(place, trial)
-    number = facts.parse_step(step, folder)
+    number = facts.parse_step(step, folder, metric=metric, mode=mode)
     path = Path(target).expanduser()
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise ConfigError(f"--to={target}: is there already. Name a new folder.")

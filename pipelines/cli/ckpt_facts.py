@@ -103,8 +103,17 @@ def others(trial: rundir.TrialDir) -> list[Path]:
     )
 
 
-def parse_step(text: str, trial: rundir.TrialDir, *, at: str = "STEP") -> int:
+def parse_step(
+    text: str, trial: rundir.TrialDir, *, metric: str | None = None, mode: str | None = None, at: str = "STEP"
+) -> int:
     """Returns the step that `text` means: a number, `latest` or `best`.
+
+    Args:
+      text: The text.
+      trial: Whose checkpoints.
+      metric: What `best` goes by; where unset that of the sweep, or of the checkpointer.
+      mode: Whether more or less of it is better; where unset likewise.
+      at: Where the text was written, for errors.
 
     Raises:
       ConfigError: If there is no such checkpoint; with the nearest.
@@ -115,7 +124,7 @@ def parse_step(text: str, trial: rundir.TrialDir, *, at: str = "STEP") -> int:
     if text == "latest":
         return steps[-1]
     if text == "best":
-        return _best(trial)
+        return _best(trial, metric, mode)
     if text.isdecimal() and int(text) in steps:
         return int(text)
     available = [*map(str, steps), *_WORDS]
@@ -147,12 +156,12 @@ def sums(rows: Sequence[tuple[str, str, int]]) -> dict[str, int]:
     return total
 
 
-def _best(trial: rundir.TrialDir) -> int:
+def _best(trial: rundir.TrialDir, metric: str | None, mode: str | None) -> int:
     checkpointer = checkpointer_of(trial)
-    if checkpointer.best_metric is None:
+    if metric is not None or checkpointer.best_metric is None:
         from kauldron_core.train import load  # Knows what the sweep calls best; brings all of training with it.
 
-        return load.best_step(trial)
+        return load.best_step(trial, metric=metric, mode=mode, at="--metric")
     if checkpointer.best_step is None:
         raise ConfigError(f"{trial.checkpoints}: no checkpoint has a finite {checkpointer.best_metric!r}.")
     return checkpointer.best_step
