@@ -209,8 +209,10 @@ def _refuse_others(
     """Raises a `ConfigError` where a rule has to compare trials that are not in one pack."""
     packed = {name for pack in packs for name in pack.trials}
     if len(packs) > 1 or not packed.issuperset(unfinished):
+        size = plan.sweep.pack
+        other = f"run.pack={size} is too small" if isinstance(size, int) else "some have begun alone"
         why = "; ".join(note for note in notes if ": not packed, " in note)
         raise ConfigError(
             f"--run.scheduler={plan.sweep.scheduler}: compares trials of one pack, and these make {len(packs)} and"
-            f" {len(set(unfinished) - packed)} alone: {why or 'some have begun alone'}."
+            f" {len(set(unfinished) - packed)} alone: {why or other}."
         )
