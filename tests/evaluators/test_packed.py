@@ -83,6 +83,7 @@ def test_a_job_evaluates_packs_together_under_another_name_too(run, caplog):
     assert all(len(rundir.read_eval_results(trial)) == 2 for trial in run.trials())
 
 
+@pytest.mark.cluster
 def test_a_job_on_actors_hands_the_trials_of_a_pack_to_one_of_them(run):
     from ray_cluster import eval_driver, eval_jobs  # Ray, which the other tests do without
     from ray_cluster.evaluator_actors import Outcome
@@ -101,6 +102,7 @@ def test_a_job_on_actors_hands_the_trials_of_a_pack_to_one_of_them(run):
     ]
 
 
+@pytest.mark.cluster
 def test_what_failed_together_is_tried_one_by_one(run):
     from ray_cluster import eval_driver, eval_jobs
     from ray_cluster.evaluator_actors import Outcome

@@ -148,6 +148,7 @@ def test_a_schedule_is_looked_at_over_all_steps() -> None:
     assert found == "the schedule optimizer.learning_rate differs at step 10: 0.3 against 0.15", found
 
 
+@pytest.mark.soak
 def test_what_agrees_stays_packed() -> None:
     configs = [
         config(

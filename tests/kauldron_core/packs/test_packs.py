@@ -197,6 +197,7 @@ def test_seeds_have_their_own_order_of_the_data() -> None:
     assert_like_alone(configs, packs.train(configs))
 
 
+@pytest.mark.soak
 def test_calls_of_several_steps_give_what_single_ones_give() -> None:
     def configs(size: int) -> list[Any]:
         return [config(optimizer__learning_rate=rate, steps_per_call=size) for rate in (1e-3, 1e-2)]
