@@ -8,9 +8,9 @@ import sys
 from typing import Any
 
 import evaluators
-from kauldron_core import rundir
+from kauldron_core.rundir import results
 
-_link, _write = os.link, rundir.write_eval_result
+_link, _write = os.link, results.write_eval_result
 
 
 def kill() -> None:
@@ -33,6 +33,6 @@ def link(source: Any, target: Any, **kwargs: Any) -> None:
 
 
 os.link = link
-rundir.write_eval_result = write_eval_result
+results.write_eval_result = write_eval_result
 evaluators.evaluate_run(sys.argv[1], step="all", trust=["tests"])
 print("not killed")
