@@ -77,6 +77,7 @@ class TestOnActors:
         again = eval_jobs.evaluate(evaluators.plan_run(run, step="all"), job, address="127.0.0.1:1")
         assert again == records
 
+    @pytest.mark.soak
     def test_a_run_is_followed_in_shares_that_give_the_result_of_the_whole(self, run: rundir.RunDir) -> None:
         trial = run.trial("0000")
         hidden = run.path / "hidden"

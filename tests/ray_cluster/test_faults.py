@@ -81,6 +81,7 @@ def test_s06_a_killed_worker_and_a_killed_evaluator_cost_nothing(run_dir):
     jax.tree.map(np.testing.assert_array_equal, _state(run, "0000"), _state(run, "0001"))
 
 
+@pytest.mark.soak
 def test_a_killed_supervisor_is_replaced(run_dir):
     run = rundir.RunDir(run_dir)
     plan = tiny.plan(run.path, tiny.trial(0, slow_s=0.1), pools=())

@@ -111,7 +111,7 @@ def test_d10_sources_keep_the_same_promise(mode):
 
 @pytest.mark.process
 @pytest.mark.slow
-@pytest.mark.parametrize("case", range(12))
+@pytest.mark.parametrize("case", [*range(6), *(pytest.param(case, marks=pytest.mark.soak) for case in range(6, 12))])
 def test_no_record_lost_with_two_workers(case):
     random = np.random.default_rng(case)
     size, mode, shards = int(random.integers(4, 61)), [True, "pad"][case % 2], 2 if case in (3, 8) else 1
