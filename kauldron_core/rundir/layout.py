@@ -18,9 +18,9 @@ FORMAT = 1
 _Folder = TypeVar("_Folder", "TrialDir", "PackDir")
 
 
-@dataclasses.dataclass(frozen=True)
-class TrialDir:
-    """The folder of one trial; a path object that knows what is in it."""
+@dataclasses.dataclass(frozen=True, init=False)
+class _Dir:
+    """A folder; a path object that knows what is in it."""
 
     path: pathlib.Path
 
@@ -34,21 +34,31 @@ class TrialDir:
     def name(self) -> str:
         return self.path.name
 
-    @property
-    def config_path(self) -> pathlib.Path:
-        return self.path / "config.json"
+
+@dataclasses.dataclass(frozen=True, init=False)
+class _TrainingDir(_Dir):
+    """The folder of what a worker trains: a trial, or a pack of them."""
 
     @property
     def checkpoints(self) -> pathlib.Path:
         return self.path / "checkpoints"
 
     @property
-    def events(self) -> pathlib.Path:
-        return self.path / "events"
-
-    @property
     def logs(self) -> pathlib.Path:
         return self.path / "logs"
+
+
+@dataclasses.dataclass(frozen=True, init=False)
+class TrialDir(_TrainingDir):
+    """The folder of one trial; a path object that knows what is in it."""
+
+    @property
+    def config_path(self) -> pathlib.Path:
+        return self.path / "config.json"
+
+    @property
+    def events(self) -> pathlib.Path:
+        return self.path / "events"
 
     @property
     def evals(self) -> pathlib.Path:
@@ -81,33 +91,13 @@ class TrialDir:
         return run if self.path.absolute().parent == run.trials_path.absolute() else None
 
 
-@dataclasses.dataclass(frozen=True)
-class PackDir:
+@dataclasses.dataclass(frozen=True, init=False)
+class PackDir(_TrainingDir):
     """The folder of trials that are trained in one program; a path object that knows what is in it."""
-
-    path: pathlib.Path
-
-    def __init__(self, path: str | os.PathLike[str]):
-        object.__setattr__(self, "path", pathlib.Path(path))
-
-    def __fspath__(self) -> str:
-        return os.fspath(self.path)
-
-    @property
-    def name(self) -> str:
-        return self.path.name
 
     @property
     def pack_path(self) -> pathlib.Path:
         return self.path / "pack.json"
-
-    @property
-    def checkpoints(self) -> pathlib.Path:
-        return self.path / "checkpoints"
-
-    @property
-    def logs(self) -> pathlib.Path:
-        return self.path / "logs"
 
     def exists(self) -> bool:
         """Returns whether this is a pack's folder: it says who is in it."""
@@ -127,17 +117,9 @@ class PackDir:
         return RunDir(self.path.absolute().parent.parent)
 
 
-@dataclasses.dataclass(frozen=True)
-class RunDir:
+@dataclasses.dataclass(frozen=True, init=False)
+class RunDir(_Dir):
     """The folder of one sweep, or of one run; a path object that knows what is in it."""
-
-    path: pathlib.Path
-
-    def __init__(self, path: str | os.PathLike[str]):
-        object.__setattr__(self, "path", pathlib.Path(path))
-
-    def __fspath__(self) -> str:
-        return os.fspath(self.path)
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], sweep: Mapping[str, Any] | None = None) -> RunDir:
@@ -156,10 +138,6 @@ class RunDir:
         if not atomic.create_exclusive(run.sweep_path, atomic.to_json_text({"format": FORMAT, **(sweep or {})})):
             raise ConfigError(f"{run.path}: holds a run already. Resume it, or choose another --run.name.")
         return run
-
-    @property
-    def name(self) -> str:
-        return self.path.name
 
     @property
     def sweep_path(self) -> pathlib.Path:
