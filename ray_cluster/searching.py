@@ -21,19 +21,12 @@ from kauldron_core.errors import ConfigError, unknown_name
 from ray_cluster.named_calls import read_call
 from ray_cluster.results import TrialResult
 from ray_cluster.spaces import Conditional, Dimension, Point, SearchSpace
-from ray_cluster.spec import PACK_RULES, PlannedTrial
+from ray_cluster.spec import PACK_RULES, SEARCHERS, TUNE_SCHEDULERS, PlannedTrial
 
 _logger = logging.getLogger(__name__)
 
 ToPoint = Callable[[Mapping[str, Any]], Point]
 
-SEARCHERS = {"optuna": "ray.tune.search.optuna.OptunaSearch", "random": "ray.tune.search.optuna.OptunaSearch"}
-SCHEDULERS = {
-    "asha": "ray.tune.schedulers.ASHAScheduler",
-    "median": "ray.tune.schedulers.MedianStoppingRule",
-    "hyperband": "ray.tune.schedulers.HyperBandScheduler",
-    "pbt": "ray.tune.schedulers.PopulationBasedTraining",
-}
 _DOMAINS: dict[str, Callable[..., Any]] = {
     "uniform": tune.uniform,
     "loguniform": tune.loguniform,
@@ -90,8 +83,8 @@ def make_scheduler(text: str, space: SearchSpace | None, *, num_steps: int, save
       num_steps: Steps of a trial, for the defaults of time limits.
       save_every: Steps between checkpoints, for the default interval of population based training.
     """
-    name, arguments = read_call(text, at="--run.scheduler", known=(*SCHEDULERS, *PACK_RULES))
-    kind = _find(name, SCHEDULERS, TrialScheduler, at="--run.scheduler")
+    name, arguments = read_call(text, at="--run.scheduler", known=(*TUNE_SCHEDULERS, *PACK_RULES))
+    kind = _find(name, TUNE_SCHEDULERS, TrialScheduler, at="--run.scheduler")
     defaults: dict[str, Any] = {"time_attr": "step"}
     if name == "asha":
         # One step more than there are: a trial that makes all its steps ends by itself.

@@ -35,8 +35,15 @@ FORWARDED_VARIABLES = (
 """Variables of the driver's environment that every actor gets too, when they are set."""
 
 
-SEARCHERS = ("optuna", "random")
-TUNE_SCHEDULERS = ("asha", "median", "hyperband", "pbt")
+SEARCHERS = {"optuna": "ray.tune.search.optuna.OptunaSearch", "random": "ray.tune.search.optuna.OptunaSearch"}
+TUNE_SCHEDULERS = {
+    "asha": "ray.tune.schedulers.ASHAScheduler",
+    "median": "ray.tune.schedulers.MedianStoppingRule",
+    "hyperband": "ray.tune.schedulers.HyperBandScheduler",
+    "pbt": "ray.tune.schedulers.PopulationBasedTraining",
+}
+"""Short names of what Ray Tune brings; anything else is given by its dotted name."""
+
 PACK_RULES = ("halving", "population")
 """Schedulers of trials that train in one program; all others are those of Ray Tune."""
 
@@ -128,7 +135,7 @@ class Sweep:
             ("run.search", self.search, SEARCHERS),
             ("run.scheduler", self.scheduler, (*TUNE_SCHEDULERS, *PACK_RULES)),
         ):
-            name = (text or "").partition("(")[0].strip()
+            name = _name_of(text)
             if text is not None and "." not in name and name not in known:
                 raise ConfigError(unknown_name(at.partition(".")[2], name, known, at=at))
         if (self.is_adaptive or self.pack_rule is not None) and self.metric is None:
@@ -145,7 +152,7 @@ class Sweep:
     @property
     def pack_rule(self) -> str | None:
         """The scheduler, if it is one that works inside a pack."""
-        name = (self.scheduler or "").partition("(")[0].strip()
+        name = _name_of(self.scheduler)
         return name if name in PACK_RULES else None
 
     @property
@@ -337,6 +344,11 @@ class Sidecar(Protocol):
 
     def close(self, results: Results) -> None:
         """Called once at the end, after interruptions too; everything is on disk by now."""
+
+
+def _name_of(call: str | None) -> str:
+    """Returns `name` of `name(argument=value)`; empty where there is none."""
+    return (call or "").partition("(")[0].strip()
 
 
 def check_resources(resources: Resources, *, at: str) -> None:
