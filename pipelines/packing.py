@@ -15,11 +15,9 @@ from kauldron_core import konfig, rundir
 from kauldron_core.errors import ConfigError, unknown_name
 from pipelines.planning import Prepared
 from ray_cluster.environment import platform_of
+from ray_cluster.layout import is_tried_again
 from ray_cluster.named_calls import read_call
 from ray_cluster.spec import PACK_RULES, Plan, PlannedPack, PlannedTrial
-
-_ENDED = rundir.TERMINAL
-_AGAIN = ("failed", "stopped")
 
 
 def with_packs(prepared: Prepared, *, address: str | None) -> Prepared:
@@ -41,7 +39,11 @@ def with_packs(prepared: Prepared, *, address: str | None) -> Prepared:
     if reason is not None:
         return replace(prepared, pack_notes=(f"none: {reason}",))
     run = rundir.RunDir(plan.run_dir)
-    unfinished = {trial.name: trial for trial in plan.trials if _is_unfinished(run, trial, plan)}
+    unfinished = {
+        trial.name: trial
+        for trial in plan.trials
+        if (folder := run.trial(trial.name)).status() not in rundir.TERMINAL or is_tried_again(folder, plan)
+    }
     standing = [found for pack in run.packs() if (found := _standing(pack, run, unfinished)) is not None]
     packed = {name for pack in standing for name in pack.trials}
     fresh = [
@@ -73,11 +75,6 @@ def _why_not(plan: Plan) -> str | None:
     if plan.sweep.stop_rules:
         return "run.stop ends each trial on its own"
     return None
-
-
-def _is_unfinished(run: rundir.RunDir, trial: PlannedTrial, plan: Plan) -> bool:
-    status = run.trial(trial.name).status()
-    return status not in _ENDED or (plan.retry_failed and status in _AGAIN)
 
 
 def _standing(pack: rundir.PackDir, run: rundir.RunDir, unfinished: dict[str, Any]) -> PlannedPack | None:

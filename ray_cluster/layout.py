@@ -69,7 +69,7 @@ def write_trials(plan: Plan, run: rundir.RunDir) -> None:
         except ConfigError as error:
             raise ConfigError(_difference(folder, trial)) from error
         # What a killed driver left as running is queued again; terminal ones stay.
-        rundir.write_status(folder, "queued", retry=plan.retry_failed and _may_go_on(folder, plan))
+        rundir.write_status(folder, "queued", retry=is_tried_again(folder, plan))
     for pack in plan.packs:
         run.pack(pack.name).write({**pack.content, "trials": list(pack.trials)})
     description = describe(plan)
@@ -78,8 +78,10 @@ def write_trials(plan: Plan, run: rundir.RunDir) -> None:
     run.write_trials(description["trials"])
 
 
-def _may_go_on(folder: rundir.TrialDir, plan: Plan) -> bool:
-    """Returns whether a trial that has ended is one to try again; a rule that stands would end it again."""
+def is_tried_again(folder: rundir.TrialDir, plan: Plan) -> bool:
+    """Returns whether a trial has ended and is to run again; a rule that stands would end it again."""
+    if not plan.retry_failed:
+        return False
     status = rundir.read_status(folder)
     is_over = any(rule.has_ended(status.get("reason")) for rule in plan.sweep.stop_rules)
     return status["status"] in ("failed", "stopped") and not is_over
