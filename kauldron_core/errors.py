@@ -36,6 +36,11 @@ def listing(available: Iterable[str]) -> str:
     return ", ".join(names[:_MAX_LISTED]) + f", and {len(names) - _MAX_LISTED} more"
 
 
+def first_line(error: BaseException) -> str:
+    """Returns the kind of an error and the first line of what it says."""
+    return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
+
+
 def unknown_name(kind: str, name: str, available: Iterable[str], *, at: str = "") -> str:
     """Returns the message for a name that does not exist.
 

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import ray_cluster
+from kauldron_core.errors import first_line
 from pipelines.planning import Prepared
 from pipelines.report import count, make_table
 from pipelines.report.tables import size
@@ -63,7 +64,7 @@ def _disk(prepared: Prepared) -> str:
     try:
         bytes_each = [_checkpoint_bytes(trainer) for trainer in trainers]
     except Exception as error:  # Whatever the config calls; the trial will say it too.
-        return f"unknown: {type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+        return f"unknown: {first_line(error)}"
     number = max(_num_checkpoints(trainer) for trainer in trainers)
     total = max(bytes_each) * number * _num_trials(prepared)
     checkpoints = f"{count(number, 'checkpoint')} of {size(max(bytes_each))} a trial"

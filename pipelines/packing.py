@@ -12,7 +12,7 @@ from typing import Any
 import evaluators
 import ray_cluster
 from kauldron_core import konfig, rundir
-from kauldron_core.errors import ConfigError, unknown_name
+from kauldron_core.errors import ConfigError, first_line, unknown_name
 from pipelines.planning import Prepared
 from ray_cluster.environment import platform_of
 from ray_cluster.layout import is_tried_again
@@ -59,7 +59,7 @@ def with_packs(prepared: Prepared, *, address: str | None) -> Prepared:
     except (
         Exception
     ) as error:  # The driver may lack the data that nodes have; what is wrong with a trial it says itself.
-        new, notes = [], (f"none: {type(error).__name__}: {str(error).strip().partition(chr(10))[0]}",)
+        new, notes = [], (f"none: {first_line(error)}",)
     if plan.sweep.pack_rule is not None:
         _refuse_others(plan, [*standing, *new], unfinished, notes)
     went_on = [f"{pack.name}: {len(pack.trials)} trials, goes on" for pack in standing]

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from kauldron_core.errors import first_line
 from kauldron_core.evals.collecting import EvaluationStopped
 from kauldron_core.evals.evaluator import Evaluator, select_rows
 from kauldron_core.evals.packing import Packed, merged
@@ -204,7 +205,7 @@ def _explaining() -> Any:
     except Exception as error:
         if "RESOURCE_EXHAUSTED" in str(error):
             raise
-        raise NotStackable(f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}") from error
+        raise NotStackable(first_line(error)) from error
 
 
 def _why_not(evaluator: Any) -> str:

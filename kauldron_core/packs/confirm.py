@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from kauldron_core.packs.planner import first_line
+from kauldron_core.packs.planner import shortly
 from kauldron_core.packs.rehearsal import Alone, Member, Outcome, Packed, is_float
 from kauldron_core.packs.tracing import schedule_above, table_of, traced_table_of
 
@@ -59,7 +59,7 @@ class Confirmation:
         try:
             self._choose_base()
         except Exception as error:  # A mistake of the user's: it shows when the trial trains.
-            return dict.fromkeys(names, f"three steps alone fail: {first_line(error)}")
+            return dict.fromkeys(names, f"three steps alone fail: {shortly(error)}")
         if not self._alone.is_finite:
             return dict.fromkeys(names, "three steps are not finite, so that nothing can be compared")
         together = self._difference(names)
@@ -85,7 +85,7 @@ class Confirmation:
             try:
                 got = traced_table_of(member.cfg, schedule, path, num_steps=num_steps)
             except Exception as error:
-                return f"the schedule {schedule} can't be tabulated with it: {first_line(error)}"
+                return f"the schedule {schedule} can't be tabulated with it: {shortly(error)}"
             step = int(np.argmax(np.abs(want - got)))
             if not np.allclose(want, got, rtol=1e-4, atol=1e-5 * float(np.max(np.abs(want))), equal_nan=True):
                 values = f"{_shown(want[step])} against {_shown(got[step])}"
@@ -108,7 +108,7 @@ class Confirmation:
             if found is None:
                 found = self._tried({path: self._others(path)[0] for path in leaves}, packed)
         except Exception as error:
-            return f"packed steps fail: {first_line(error)}"
+            return f"packed steps fail: {shortly(error)}"
         if found is None:
             return "three steps alone fail with another of its values"
         return f"three steps alone and packed differ ({found})" if found else None

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
 from kauldron_core import konfig
-from kauldron_core.errors import ConfigError
+from kauldron_core.errors import ConfigError, first_line
 from kauldron_core.packs import data, fitness, sizes
 from kauldron_core.packs.differences import DATA_SEED, Differences, data_seed_of
 from kauldron_core.packs.tracing import Tracing
@@ -169,7 +169,7 @@ class _Group:
         self._is_fit = bool(self.arguments)
         if not self._is_fit:
             mistake = tracing.mistake()
-            why = "has no number that could be an argument" if mistake is None else f"fails: {first_line(mistake)}"
+            why = "has no number that could be an argument" if mistake is None else f"fails: {shortly(mistake)}"
             self.notes.append(f"alone: the step {why}")
 
     def _leaf(self, tracing: Tracing, path: str) -> Leaf:
@@ -185,7 +185,7 @@ class _Group:
         table = tracing.table_for(path)
         if table is not None:
             return Leaf(path, True, f"the schedule {table} branches on it and is tabulated", table=table)
-        return Leaf(path, False, f"the step can't be traced with it: {first_line(error)}")
+        return Leaf(path, False, f"the step can't be traced with it: {shortly(error)}")
 
     def parted(self) -> Iterator[list[int]]:
         """Yields the trials that agree in what can't be packed."""
@@ -231,10 +231,9 @@ def _resolved(cfg: Any) -> Trainer:
     return trainer
 
 
-def first_line(error: Exception) -> str:
+def shortly(error: BaseException) -> str:
     """Returns what an error says, in one line that is not too long."""
-    text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0] if text else ''}"[:160]
+    return first_line(error)[:160]
 
 
 def _sizes_text(parts: Sequence[Sequence[int]]) -> str:

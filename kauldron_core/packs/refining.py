@@ -10,7 +10,7 @@ from typing import Any
 from kauldron_core import paths
 from kauldron_core.packs.confirm import Confirmation
 from kauldron_core.packs.differences import DATA_SEED, Differences, data_seed_of, is_number
-from kauldron_core.packs.planner import Leaf, Pack, Plan, first_line, ranges, shared_out
+from kauldron_core.packs.planner import Leaf, Pack, Plan, ranges, shared_out, shortly
 from kauldron_core.packs.rehearsal import Member
 from kauldron_core.packs.timing import timed
 
@@ -92,7 +92,7 @@ def _verdict(configs: Sequence[Any], pack: Pack, concurrency: int) -> tuple[bool
     try:
         found = timed([configs[index] for index in pack.members], pack.arguments, concurrency=concurrency)
     except Exception as error:  # Whatever the compiler can't do for many trials it may do for one.
-        return False, f"trials {ranges(pack.members)}: alone, since packed steps fail: {first_line(error)}"
+        return False, f"trials {ranges(pack.members)}: alone, since packed steps fail: {shortly(error)}"
     return found.is_faster, str(found)
 
 
