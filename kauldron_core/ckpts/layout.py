@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from typing import Any
 
 from etils import epath
 
 from kauldron_core.ckpts.storage_errors import is_shortage
+from kauldron_core.rundir import committed
 
 STATE, DATA, METADATA = "state", "data", "metadata"
 PARTS = (STATE, DATA, METADATA)
-POINTER = "pack.json"
+POINTER = committed.POINTER_FILE
 """Stands in for the state of a trial that was trained in a pack."""
-
-_NAME = re.compile(r"ckpt_(0|[1-9]\d*)")
-# Orbax writes it before it renames a finished checkpoint from its temporary name to the final one.
-_COMMIT_FILE = "_CHECKPOINT_METADATA"
 
 
 def step_path(directory: str | os.PathLike[str], step: int) -> epath.Path:
@@ -46,7 +42,7 @@ def _named_steps(directory: str | os.PathLike[str]) -> list[int]:
         names = [path.name for path in epath.Path(directory).iterdir()]
     except (FileNotFoundError, NotADirectoryError):
         return []
-    return sorted(int(match[1]) for name in names if (match := _NAME.fullmatch(name)))
+    return sorted(int(match[1]) for name in names if (match := committed.NAME.fullmatch(name)))
 
 
 def latest_step(directory: str | os.PathLike[str]) -> int | None:
@@ -57,9 +53,9 @@ def latest_step(directory: str | os.PathLike[str]) -> int | None:
 def is_committed(path: str | os.PathLike[str]) -> bool:
     """Returns whether the save of this checkpoint came to its end. It may have been damaged since."""
     path = epath.Path(path)
-    if _NAME.fullmatch(path.name) is None:
+    if committed.NAME.fullmatch(path.name) is None:
         return False
-    return (path / _COMMIT_FILE).exists() or (path / POINTER).exists() or _is_closed(path)
+    return (path / committed.COMMIT_FILE).exists() or (path / POINTER).exists() or _is_closed(path)
 
 
 def _is_closed(path: epath.Path) -> bool:

@@ -12,8 +12,8 @@ import re
 # it puts the commit time into that file, adds `commit_success.txt`, and renames the folder to `ckpt_N`. So the
 # rename is the commit: a folder of the plain name is complete, and one that lacks the file did not come from Orbax.
 # Our checkpointer removes one by renaming it first (`ckpt_N.removed-...`), so half a removed one has another name too.
-_NAME = re.compile(r"ckpt_(0|[1-9]\d*)")
-_COMMIT_FILE = "_CHECKPOINT_METADATA"
+NAME = re.compile(r"ckpt_(0|[1-9]\d*)")
+COMMIT_FILE = "_CHECKPOINT_METADATA"
 # A trial of a pack has a pointer instead, which gets its name when it is whole.
 POINTER_FILE = "pack.json"
 
@@ -27,14 +27,14 @@ def committed_steps(checkpoints_dir: str | os.PathLike[str]) -> list[int]:
         names = os.listdir(checkpoints_dir)
     except (FileNotFoundError, NotADirectoryError):
         return []
-    steps = [int(match[1]) for name in names if (match := _NAME.fullmatch(name))]
+    steps = [int(match[1]) for name in names if (match := NAME.fullmatch(name))]
     return sorted(step for step in steps if is_committed(checkpoints_dir, step))
 
 
 def is_committed(checkpoints_dir: str | os.PathLike[str], step: int) -> bool:
     """Returns whether the checkpoint at `step` is there and complete."""
     folder = pathlib.Path(checkpoints_dir) / f"ckpt_{step}"
-    return (folder / _COMMIT_FILE).is_file() or (folder / POINTER_FILE).is_file()
+    return (folder / COMMIT_FILE).is_file() or (folder / POINTER_FILE).is_file()
 
 
 def saved_at_s(checkpoints_dir: str | os.PathLike[str], step: int) -> float:
@@ -45,7 +45,7 @@ def saved_at_s(checkpoints_dir: str | os.PathLike[str], step: int) -> float:
         return float(found)
     except (OSError, ValueError, KeyError, TypeError):
         try:
-            return (folder / _COMMIT_FILE).stat().st_mtime
+            return (folder / COMMIT_FILE).stat().st_mtime
         except OSError:
             return 0.0
 
