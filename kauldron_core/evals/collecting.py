@@ -57,11 +57,13 @@ class CollectingEvaluator(abc.ABC):
     @property
     def num_data_batches(self) -> int | None:
         """How many batches of data an evaluation takes; None where the data does not say."""
-        ds = self.require("ds")
         try:
-            return len(ds.for_eval() if hasattr(ds, "for_eval") else ds)
+            return len(self._data())
         except TypeError:
             return None
+
+    def _data(self) -> Any:
+        return for_eval(self.require("ds"))
 
     def check(self) -> None:
         """Raises unless everything is there that an evaluation needs.
@@ -138,3 +140,8 @@ class CollectingEvaluator(abc.ABC):
             seconds=seconds,
             examples=collected.examples,
         )
+
+
+def for_eval(ds: Any) -> Any:
+    """Returns data as an evaluation reads it: one epoch, in stored order. What can't say so is read as it is."""
+    return ds.for_eval() if hasattr(ds, "for_eval") else ds

@@ -15,7 +15,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from kauldron_core.errors import ConfigError
-from kauldron_core.evals.collecting import CollectingEvaluator, EvaluationStopped
+from kauldron_core.evals.collecting import CollectingEvaluator, EvaluationStopped, for_eval
 from kauldron_core.evals.collector import Collector
 from kauldron_core.evals.grouping import best_size, count_examples, grouped, is_small, stacked
 from kauldron_core.evals.per_example import PerExample, without_texts
@@ -88,11 +88,7 @@ class Evaluator(CollectingEvaluator):
 
     @property
     def num_data_batches(self) -> int | None:
-        try:
-            length = len(self._data())
-        except TypeError:
-            length = None
-        return self._walk.count(length)
+        return self._walk.count(super().num_data_batches)
 
     required = ("ds", "model", "losses", "metrics")
 
@@ -244,7 +240,7 @@ class Evaluator(CollectingEvaluator):
         ds = self.require("ds")
         if self.batch_size is not None:
             ds = dataclasses.replace(ds, batch_size=self.batch_size)
-        return ds.for_eval() if hasattr(ds, "for_eval") else ds
+        return for_eval(ds)
 
 
 def shard_of(ds: Any, shard_index: int, shard_count: int) -> Any:

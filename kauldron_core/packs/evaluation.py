@@ -14,6 +14,7 @@ import jax
 from kauldron_core import konfig, paths
 from kauldron_core.evals import EvalResult, Evaluator, NotStackable, StackedEvaluation, usable_in_evaluation
 from kauldron_core.forward import Blueprint, RngStreams, TrainState, as_arguments
+from kauldron_core.packs.differences import token
 from kauldron_core.packs.division import is_shortage
 from kauldron_core.packs.tables import Tabulated
 from kauldron_core.packs.tracing import stacked_arguments
@@ -201,7 +202,7 @@ def _differing_numbers(configs: Sequence[Any], name: str) -> tuple[str, ...] | N
     first = flat[0]
     if any(own.keys() != first.keys() for own in flat):
         return None
-    differing = [path for path in first if any(_token(own[path]) != _token(first[path]) for own in flat)]
+    differing = [path for path in first if any(token(own[path]) != token(first[path]) for own in flat)]
     for path in differing:
         if paths.parse(path)[0] not in _FIELDS or any(type(own[path]) not in (int, float) for own in flat):
             return None
@@ -213,7 +214,3 @@ def _leaves(cfg: Any, name: str) -> dict[str, Any]:
     part = {field: cfg[field] for field in (*_FIELDS, "eval_ds") if field in cfg}
     part["evals"] = {name: {field: node[field] for field in node if field != "run"}}
     return konfig.flatten(konfig.ConfigDict(part).copy_and_resolve_references())
-
-
-def _token(value: Any) -> Any:
-    return type(value).__name__, repr(value)
