@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import signal
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -60,9 +59,6 @@ def run(plan: Plan, *, address: str = "local", sidecars: Sequence[Sidecar] = ())
                     interrupts.install()
                     sweeping.phases.end("ray_start")
                     sweeping.run()
-        except SystemExit as ended:
-            # Until ours is in its place Ray has a handler of SIGTERM, which exits with its number.
-            raise SystemExit(128 + signal.SIGTERM if ended.code == signal.SIGTERM else ended.code) from ended
         finally:
             results = sweeping.results()
             collect.write_table(results, run_dir)

@@ -8,6 +8,7 @@ import glob
 import os
 import pathlib
 import shutil
+import signal
 import socket
 import tempfile
 import warnings
@@ -45,17 +46,21 @@ def ray_session(run: rundir.RunDir, address: str, *, sends: Mapping[str, Any] | 
       address: `local` or `host:port`, see `environment.read_address`.
       sends: The code that a joined cluster gets, see `shipping.runtime_env`.
     """
-    if environment.is_ray_connected():
-        yield
-    elif address == "local":
-        with _local_ray(run):
+    try:
+        if environment.is_ray_connected():
             yield
-    else:
-        _join(address, sends)
-        try:
-            yield
-        finally:
-            ray.shutdown()
+        elif address == "local":
+            with _local_ray(run):
+                yield
+        else:
+            _join(address, sends)
+            try:
+                yield
+            finally:
+                ray.shutdown()
+    except SystemExit as ended:
+        # Until ours is in its place Ray has a handler of SIGTERM, which exits with its number.
+        raise SystemExit(128 + signal.SIGTERM if ended.code == signal.SIGTERM else ended.code) from ended
 
 
 @contextlib.contextmanager
