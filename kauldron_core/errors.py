@@ -41,6 +41,11 @@ def first_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Returns whether an error says, in XLA's words, that a device had too little memory."""
+    return "RESOURCE_EXHAUSTED" in str(error)
+
+
 def unknown_name(kind: str, name: str, available: Iterable[str], *, at: str = "") -> str:
     """Returns the message for a name that does not exist.
 

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from kauldron_core.errors import first_line
+from kauldron_core.errors import first_line, is_out_of_memory
 from kauldron_core.evals.collecting import EvaluationStopped
 from kauldron_core.evals.evaluator import Evaluator, select_rows
 from kauldron_core.evals.packing import Packed, merged
@@ -203,7 +203,7 @@ def _explaining() -> Any:
     try:
         yield
     except Exception as error:
-        if "RESOURCE_EXHAUSTED" in str(error):
+        if is_out_of_memory(error):
             raise
         raise NotStackable(first_line(error)) from error
 

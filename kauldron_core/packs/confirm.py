@@ -84,7 +84,7 @@ class Confirmation:
             want = table_of(member.cfg, schedule, num_steps=num_steps)
             try:
                 got = traced_table_of(member.cfg, schedule, path, num_steps=num_steps)
-            except Exception as error:
+            except Exception as error:  # Whatever the user's schedule raises with a tracer in it.
                 return f"the schedule {schedule} can't be tabulated with it: {shortly(error)}"
             step = int(np.argmax(np.abs(want - got)))
             if not np.allclose(want, got, rtol=1e-4, atol=1e-5 * float(np.max(np.abs(want))), equal_nan=True):
@@ -107,7 +107,7 @@ class Confirmation:
             # Values that are too far away, or not to be had together; those of the nearest trial are.
             if found is None:
                 found = self._tried({path: self._others(path)[0] for path in leaves}, packed)
-        except Exception as error:
+        except Exception as error:  # Whatever the compiler can't do for many trials it may do for one.
             return f"packed steps fail: {shortly(error)}"
         if found is None:
             return "three steps alone fail with another of its values"

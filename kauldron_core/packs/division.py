@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import jax
 
 from kauldron_core import rundir
+from kauldron_core.errors import is_out_of_memory
 from kauldron_core.packs.checkpoints import Snapshot, SpecOf
 
 _FILE = "halves.json"
@@ -70,4 +71,4 @@ def origin_of_part(origin: Origin, indices: Sequence[int]) -> Origin:
 
 def is_shortage(error: Exception) -> bool:
     """Returns whether a device had too little memory for what was to be computed."""
-    return isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" in str(error)
+    return isinstance(error, jax.errors.JaxRuntimeError) and is_out_of_memory(error)

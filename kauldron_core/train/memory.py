@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import jax
 
-_MARK = "RESOURCE_EXHAUSTED"
+from kauldron_core.errors import is_out_of_memory
+
 _MIB = 2**20
 
 
@@ -18,7 +19,7 @@ def explained() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if _MARK in str(error):
+        if is_out_of_memory(error):
             error.add_note(biggest_arrays())
         raise
 
