@@ -85,7 +85,7 @@ def command(
     words = sorted_words(ctx)
     if words.config is None:
         raise ConfigError("the run is missing. Example: kdr eval runs/demo")
-    path, console = Path(words.config), make_console()
+    path, console = rundir.local_path(words.config, at="RUN"), make_console()
     run_dir = _run_of(path)
     if trust_run and run_dir is not None:
         konfig.trust_run(run_dir)

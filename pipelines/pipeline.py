@@ -52,6 +52,7 @@ class Pipeline:
     root: str = "runs"
 
     def __post_init__(self) -> None:
+        rundir.refuse_address(self.root, at="root")
         rundir.check_name(self.name, kind="pipeline", at="name")
         done: list[str] = []
         for name, stage in self.stages.items():
@@ -64,7 +65,7 @@ class Pipeline:
     @property
     def folder(self) -> Path:
         """Where its runs and records lie."""
-        return Path(self.root).expanduser().absolute() / self.name
+        return rundir.local_path(self.root, at="root").absolute() / self.name
 
     def record(self, stage: str) -> Record | None:
         """Returns what a stage has left, None if it is not done."""

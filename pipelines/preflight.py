@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import click
 
+from kauldron_core import rundir
 from kauldron_core.errors import ConfigError
 from pipelines.cli.run import DONE, FAILED, run
 from pipelines.report import make_console, make_table
@@ -24,6 +25,7 @@ Examples:
 @click.option("--min-free-gb", type=float, default=1.0, show_default=True, help="Least free space in that folder.")
 def command(root: str, address: str | None, min_free_gb: float) -> int:
     """Look at every node of a cluster: versions, JAX's platform, free disk, the run folder, our packages."""
+    rundir.refuse_address(root, at="--root")
     where = environment.read_address(address)
     if where == "local":
         raise ConfigError("--address: a cluster is needed; give host:port of its head, or set RAY_ADDRESS.")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import click
 
@@ -29,7 +28,7 @@ Examples:
 @click.argument("path", metavar="RUN")
 def command(path: str) -> int:
     """Records everything that is on disk."""
-    run_dir = rundir.RunDir(Path(path).absolute())
+    run_dir = rundir.RunDir(rundir.local_path(path, at="RUN").absolute())
     if not run_dir.exists():
         raise ConfigError(f"{path}: not a run directory (no sweep.json).")
     store = Store.at(run_dir.path.parent)

@@ -26,7 +26,7 @@ def place_run(spec: Sweep, experiment: Experiment) -> rundir.RunDir:
     Raises:
       ConfigError: If the name can't be a folder, or the root is relative inside a Ray job.
     """
-    root = Path(spec.root).expanduser()
+    root = rundir.local_path(spec.root, at="--run.root")
     if is_ray_job() and not root.is_absolute():
         raise ConfigError(
             f"--run.root={spec.root}: inside a Ray job a relative folder is lost with the job's working directory."
@@ -46,7 +46,7 @@ def make_root(spec: Sweep) -> None:
     """
     if not spec.root:
         raise ConfigError("--run.root: is empty. Give a folder, such as --run.root=runs.")
-    root = rundir.check_path(Path(spec.root).expanduser(), at="--run.root")
+    root = rundir.check_path(rundir.local_path(spec.root, at="--run.root"), at="--run.root")
     try:
         root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -65,7 +65,7 @@ def place_store(spec: Sweep) -> Store:
             f"MLFLOW_TRACKING_URI={uri}: inside a Ray job a relative file is lost with the job's working directory."
             f" Give an absolute one: sqlite:///{Path.home() / Path(uri).name}"
         )
-    return Store.at(Path(spec.root).expanduser())
+    return Store.at(rundir.local_path(spec.root, at="--run.root"))
 
 
 def describe(

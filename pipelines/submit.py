@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from kauldron_core import rundir
 from kauldron_core.errors import ConfigError, unknown_name
 from pipelines.cli.run import DONE, run
 from ray_cluster.jobs import Job, JobClient
@@ -89,6 +90,7 @@ def check(words: Sequence[str], working_dir: str) -> Path:
         raise ConfigError(f"--working-dir: {working_dir!r} is no folder.")
     flag = _ROOTS.get(words[0])
     root = root_of(words)
+    _refuse_addresses(words)
     is_resumed = any(word.startswith("--resume=") for word in words)
     if flag is not None and not is_resumed and not (root and Path(root).is_absolute()):
         name = Path(root or "runs").name
@@ -101,6 +103,16 @@ def check(words: Sequence[str], working_dir: str) -> Path:
     if path and not (folder / path).is_file():
         raise ConfigError(f"{config}: there is no such file in {folder}, which is what the cluster will see.")
     return folder
+
+
+def _refuse_addresses(words: Sequence[str]) -> None:
+    """Refuses a run in a bucket: as the folder of runs, as a name, or as the run that a command is about."""
+    for word in words[1:]:
+        flag, _, value = word.partition("=")
+        if flag in ("--resume", "--run.name", "--run.root", "--cfg.root", "--root"):
+            rundir.refuse_address(value, at=flag)
+        elif not word.startswith("-"):
+            rundir.refuse_address(word)
 
 
 def root_of(words: Sequence[str]) -> str | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pathlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -121,7 +120,7 @@ def count_actors(job: EvalJob, nodes: list[Resources], *, num_tasks: int | None)
 
 def shared_folder(run_or_trial: str | os.PathLike[str]) -> rundir.RunDir:
     """Returns the run directory that a path is or lies in, or else the folder of the trial in its place."""
-    path = pathlib.Path(run_or_trial).absolute()
+    path = rundir.local_path(run_or_trial).absolute()
     run = rundir.RunDir(path)
     return run if run.exists() else rundir.TrialDir(path).run() or run
 

@@ -25,7 +25,7 @@ def lay_out(plan: Plan) -> rundir.RunDir:
             f"--run.root: {plan.run_dir!r} is relative, and a Ray job's working directory is lost with its node."
             " Give an absolute path on a file system that all nodes share: --run.root=/absolute/path."
         )
-    run = rundir.RunDir(os.path.abspath(plan.run_dir))
+    run = rundir.RunDir(rundir.local_path(plan.run_dir, at="run_dir").absolute())
     return run if run.exists() else rundir.RunDir.create(run.path, describe(plan))
 
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
+from kauldron_core import rundir
 from kauldron_core.errors import ConfigError, unknown_name
-from kauldron_core.rundir import RunDir
 from ray_cluster.results import Results
 from ray_cluster.stopping import StopRule, read_rules
 
@@ -119,6 +119,8 @@ class Sweep:
 
     def __post_init__(self) -> None:
         check_resources(self.resources, at="run.resources")
+        rundir.refuse_address(self.root, at="run.root")
+        rundir.refuse_address(self.name or "", at="run.name")
         if self.mode not in ("max", "min"):
             raise ConfigError(f"run.mode: {self.mode!r} is neither 'max' nor 'min'.")
         for name, least in (("max_failures", 0), ("num_samples", 1), ("max_concurrent", 1), ("seeds", 1), ("hosts", 1)):
@@ -336,7 +338,7 @@ class Sidecar(Protocol):
     it never stops training. `start` may be slow (it runs beside Ray's own start).
     """
 
-    def start(self, run_dir: RunDir) -> None:
+    def start(self, run_dir: rundir.RunDir) -> None:
         """Called once; `sweep.json` and every trial's `config.json` and `status.json` exist."""
 
     def poll(self) -> None:

@@ -56,7 +56,7 @@ def trainable(
     """
     konfig.trust(*trust)
     owned = dict(resources or {"CPU": 1})
-    run = rundir.RunDir(os.path.abspath(run_dir))
+    run = rundir.RunDir(rundir.local_path(run_dir, at="run_dir").absolute())
     if not run.exists():
         run = rundir.RunDir.create(run.path, {"metric": metric, "command": "ray_cluster.tune.trainable(...)"})
     text = konfig.to_json(config, indent=1) + "\n"

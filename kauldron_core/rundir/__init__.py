@@ -16,7 +16,7 @@ from kauldron_core.rundir.layout import FORMAT, PackDir, RunDir, TrialDir
 from kauldron_core.rundir.leases import Holder, Lease, read_holder
 from kauldron_core.rundir.ledger import Strategy, Wanted, due, has_ended
 from kauldron_core.rundir.lock import RunLock
-from kauldron_core.rundir.names import check_name, check_path, from_pointer, to_pointer
+from kauldron_core.rundir.names import check_name, check_path, from_pointer, local_path, refuse_address, to_pointer
 from kauldron_core.rundir.pending import (
     DEFAULT_MAX_PENDING,
     Pending,
@@ -78,6 +78,7 @@ __all__ = [
     "is_watched_by_run",
     "list_eval_results",
     "list_segments",
+    "local_path",
     "make_folder",
     "outcome",
     "pack_of",
@@ -91,6 +92,7 @@ __all__ = [
     "read_status",
     "read_table",
     "record_evaluation",
+    "refuse_address",
     "remove_leftovers",
     "remove_temporaries",
     "result_path",

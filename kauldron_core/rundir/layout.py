@@ -25,6 +25,7 @@ class _Dir:
     path: pathlib.Path
 
     def __init__(self, path: str | os.PathLike[str]):
+        names.refuse_address(path)
         object.__setattr__(self, "path", pathlib.Path(path))
 
     def __fspath__(self) -> str:

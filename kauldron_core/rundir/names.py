@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import pathlib
+import re
 
 from kauldron_core.errors import ConfigError
 
 MAX_NAME_BYTES = 200  # File systems take 255; suffixes and temporary names need a few.
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # One slash: a path object has dropped the second one.
 
 
 def check_name(name: str, *, kind: str = "name", at: str = "") -> str:
@@ -21,11 +23,41 @@ def check_name(name: str, *, kind: str = "name", at: str = "") -> str:
     Raises:
       ConfigError: If it can't; the message says why and gives a name that would do.
     """
+    refuse_address(name, at=at)
     fault = _fault(name)
     if fault is None:
         return name
     place = f"{at}: " if at else ""
     raise ConfigError(f"{place}{kind} name {name!r} {fault}. Usable: {_usable(name)!r}.")
+
+
+def refuse_address(path: str | os.PathLike[str], *, at: str = "") -> None:
+    """Refuses the address of a bucket (`gs://...`) where a run lies, which would become a folder called `gs:`.
+
+    Raises:
+      ConfigError: If it is one.
+    """
+    text = os.fspath(path)
+    if _SCHEME.match(text):
+        place = f"{at}: " if at else ""
+        raise ConfigError(
+            f"{place}{text!r} is an address; runs in a bucket are not supported yet, checkpoints and data may be."
+            " Give a folder, such as runs."
+        )
+
+
+def local_path(path: str | os.PathLike[str], *, at: str = "") -> pathlib.Path:
+    """Returns `path` as a user wrote it, with the home folder in the place of `~`.
+
+    Raises:
+      ConfigError: If it is the address of a bucket, or the home of nobody.
+    """
+    refuse_address(path, at=at)
+    try:
+        return pathlib.Path(path).expanduser()
+    except RuntimeError as error:
+        place = f"{at}: " if at else ""
+        raise ConfigError(f"{place}{os.fspath(path)!r} starts with the home of a user who is not there.") from error
 
 
 def check_path(path: str | os.PathLike[str], *, at: str = "") -> pathlib.Path:

@@ -29,6 +29,8 @@ def check(trainer: Trainer) -> None:
             "model: an NNX module holds arrays of its own. Describe it: kd.nn.Nnx(module=functools.partial(...), "
             "inputs='batch....')."
         )
+    if trainer.workdir is not None:
+        rundir.refuse_address(trainer.workdir, at="workdir")
     if not trainer.train_losses:
         raise ConfigError("train_losses: empty, there is nothing to minimise.")
     if trainer.on_nonfinite not in get_args(OnNonfinite):

@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 
+from kauldron_core import rundir
 from kauldron_core.errors import ConfigError
 
 
@@ -33,6 +34,8 @@ class Profiler:
     workdir: str | os.PathLike[str] | None = None
 
     def __post_init__(self):
+        if self.workdir is not None:
+            rundir.refuse_address(self.workdir, at="profiler.workdir")
         for name, least in (("first_step", 1), ("num_steps", 1)):
             if getattr(self, name) < least:
                 raise ConfigError(f"profiler.{name}: must be at least {least}, not {getattr(self, name)}.")

@@ -49,6 +49,10 @@ class EventsWriter:
 
     workdir: str | os.PathLike[str] | None = None
 
+    def __post_init__(self):
+        if self.workdir is not None:
+            rundir.refuse_address(self.workdir, at="writer.workdir")
+
     def open(self) -> EventLog | None:
         # Of several hosts, which all train the same, one tells.
         if self.workdir is None or jax.process_index() > 0:

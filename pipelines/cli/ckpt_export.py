@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import click
 
@@ -42,7 +41,7 @@ def export(
     konfig.trust(*trust)
     folder = facts.find_one(place, trial)
     number = facts.parse_step(step, folder, metric=metric, mode=mode)
-    path = Path(target).expanduser()
+    path = rundir.local_path(target, at="--to")
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise ConfigError(f"--to={target}: is there already. Name a new folder.")
     if not folder.exists():

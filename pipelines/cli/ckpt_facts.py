@@ -40,7 +40,7 @@ def find_trials(text: str, trial: str | None) -> list[rundir.TrialDir]:
     Raises:
       ConfigError: If there is none.
     """
-    folder = rundir.TrialDir(Path(text).expanduser().absolute())
+    folder = rundir.TrialDir(rundir.local_path(text, at="RUN").absolute())
     if folder.exists() or (folder.checkpoints.is_dir() and not rundir.RunDir(folder).exists()):
         if trial is not None:
             raise ConfigError(f"--trial={trial}: {text} is a trial already. Leave it out, or give the run.")

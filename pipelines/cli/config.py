@@ -161,6 +161,7 @@ def _overridden(file: konfig.ConfigFile, words: konfig.Command) -> konfig.Config
 
 def _read(path: str, args: Any) -> konfig.ConfigFile:
     """Returns the config in a file, or that of a trial's folder."""
+    rundir.refuse_address(path, at="CONFIG")
     if Path(path).is_dir():
         trial = rundir.TrialDir(path)
         if not trial.config_path.is_file():

@@ -18,7 +18,8 @@ def find_run(text: str) -> rundir.RunDir:
     Raises:
       ConfigError: If there is none; with the closest of those that lie beside, or with those that lie in it.
     """
-    places = (Path(text).expanduser(), Path(ROOT, text))
+    given = rundir.local_path(text, at="RUN")
+    places = (given, Path(ROOT, text))
     for path in places:
         run = rundir.RunDir(path.absolute())
         if run.exists():
@@ -27,7 +28,7 @@ def find_run(text: str) -> rundir.RunDir:
         inside = [f"{text.rstrip('/')}/{run.name}" for run in list_runs(path)]
         if inside:
             raise ConfigError(f"{text}: a folder of runs, and no run itself. Say which one: {listing(inside)}.")
-    folder = Path(text).expanduser().parent if "/" in text else Path(ROOT)
+    folder = given.parent if "/" in text else Path(ROOT)
     prefix = "" if folder == Path() else f"{folder}/"
     raise ConfigError(unknown_name("run", text, [f"{prefix}{run.name}" for run in list_runs(folder)]))
 

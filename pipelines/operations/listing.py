@@ -6,7 +6,6 @@ import datetime
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 
 import click
 
@@ -27,7 +26,7 @@ Examples:
 @click.argument("root", metavar="[ROOT]", default=ROOT)
 def command(root: str) -> int:
     """List the runs in a folder (runs/), the newest last, with how far they are."""
-    folder = Path(root).expanduser()
+    folder = rundir.local_path(root, at="ROOT")
     if not folder.is_dir():
         raise ConfigError(f"{root}: there is no such folder. Example: kdr ls runs")
     runs = list_runs(folder)
