@@ -13,7 +13,6 @@ import click
 import evaluators
 from kauldron_core import konfig, rundir
 from kauldron_core.errors import ConfigError
-from kauldron_core.konfig.config_import import add_code_folder
 from pipelines.cli.commands import OverrideCommand, sorted_words
 from pipelines.cli.run import DONE, FAILED, run
 from pipelines.report import make_console, make_table, number
@@ -89,7 +88,6 @@ def command(
     run_dir = _run_of(path)
     if trust_run and run_dir is not None:
         konfig.trust_run(run_dir)
-        add_code_folder(run_dir.code)
     konfig.trust(*trust)
     overrides = [f"{where}={text}" for where, text in words.cfg]
     run_on_actors = _on_actors(path, actors, address, evals=options["evals"], shards=shards)
@@ -125,6 +123,7 @@ def _on_actors(
         imported = konfig.load_config_file(file).imported
         if imported is not None and imported.is_copied:
             imported.copy_to(folder.code)  # From where the actors import it.
+            konfig.trust(imported.module.__name__)  # The user has named this file.
     trusted = konfig.trusted_packages()
     job = eval_jobs.EvalJob(run_dir=str(folder.path), num_actors=num_actors, shards=shards, trust=trusted)
     return functools.partial(eval_jobs.evaluate, job=job, address=address)

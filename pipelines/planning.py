@@ -210,7 +210,6 @@ def _prepared(
         pools=eval_pools({name: one.run for name, one in trainer.evals.items()} for trainer in trainers.values()),
         trust=konfig.trusted_packages(),
         env=run_folder.place_store(spec).environment,
-        python_path=(str(run.code),),
         retry_failed=retry_failed,
         search=searches.plan_search(space, experiment, trainers) if space is not None else None,
         description=description,

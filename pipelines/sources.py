@@ -12,7 +12,6 @@ from typing import Any
 
 from kauldron_core import konfig, rundir
 from kauldron_core.errors import ConfigError
-from kauldron_core.konfig.config_import import add_code_folder
 from kauldron_core.konfig.places import find_place
 from pipelines.experiment import Experiment
 from ray_cluster.spec import Sweep
@@ -55,7 +54,6 @@ def read_experiment(run: rundir.RunDir, *, trust: Iterable[str] = (), trust_run:
     konfig.trust(*trust)
     if trust_run:
         konfig.trust_run(run)
-    add_code_folder(run.code)
     config = konfig.from_json(_text(run, BASE), source=str(run.path / BASE))
     path = Path(str(run.sweep.get("config") or run.name))
     return Experiment(konfig.ConfigFile(config, path, path.stem), config)

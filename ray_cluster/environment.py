@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterable, Mapping
 
 from kauldron_core.errors import ConfigError
+from kauldron_core.konfig.project_trust import working_folder
 from ray_cluster.spec import FORWARDED_VARIABLES, Plan, Resources
 
 _DRIVER_VARIABLES = {
@@ -151,7 +152,8 @@ def process_variables(
 def _python_path(folders: Iterable[str]) -> str:
     """Returns the folders of user code: a console script and a Ray worker lack the working directory."""
     # Ray puts a job's own folder on the path itself, under the name that it has on each node.
-    working_dir = () if is_ray_job() else (os.getcwd(),)
+    # A run is data: started in one, nothing that lies there may be imported, a `sitecustomize.py` for example.
+    working_dir = () if is_ray_job() or working_folder() is None else (os.getcwd(),)
     standing = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     return os.pathsep.join(dict.fromkeys(path for path in (*working_dir, *folders, *standing) if path))
 

@@ -107,6 +107,7 @@ class _Evaluating:
             probe=token,
             platform=environment.platform_of(resources),
             trust=self._job.trust,
+            code=str(self._run.code),
             compilation_cache=str(self._run.path.parent / ".jax_cache") if self._run.exists() else None,
         )
         pool = EvalPool(
@@ -115,11 +116,7 @@ class _Evaluating:
             resources=resources,
             num_actors=count_actors(self._job, nodes, num_tasks=len(tasks) if is_all else None),
         )
-        variables = environment.process_variables(
-            resources,
-            python_path=(*self._job.python_path, str(self._run.code)),
-            env=self._job.env,
-        )
+        variables = environment.process_variables(resources, python_path=self._job.python_path, env=self._job.env)
         self._actors.add_pool(pool, settings, variables, logs=self._run.path / "logs", example=None)
 
     def finish(self) -> dict[Task, Record]:

@@ -16,6 +16,7 @@ from typing import Any
 
 from kauldron_core import konfig, rundir
 from kauldron_core.errors import RunFailed
+from kauldron_core.konfig.code_copies import add_code_folder
 from ray_cluster.stopping import StopRule
 
 _TPU_DEVICES = ("/dev/accel[0-9]*", "/dev/vfio/[0-9]*")
@@ -45,6 +46,7 @@ class ProcessSettings:
       probe: Token that the driver wrote there, see `rundir.check_probe`; None skips the check.
       platform: The platform that JAX must find: `cpu`, `gpu` or `tpu`.
       trust: Packages whose names configs may call, beside the built-in list.
+      code: Folder with the run's copies of config files, of which those are imported that `trust` names.
       compilation_cache: Folder of compiled programs that outlive the process; None keeps none.
       niceness: Added to the process's own; 10 lets training go first.
       stop: What ends a trial before its last step.
@@ -54,6 +56,7 @@ class ProcessSettings:
     probe: str | None = None
     platform: str = "cpu"
     trust: tuple[str, ...] = ()
+    code: str | None = None
     compilation_cache: str | None = None
     niceness: int = 0
     stop: tuple[StopRule, ...] = ()
@@ -122,6 +125,8 @@ def prepare_process(settings: ProcessSettings, join: Callable[[], None] | None =
     if settings.probe is not None:
         rundir.check_probe(settings.run_dir, settings.probe)
     konfig.trust(*settings.trust)
+    if settings.code is not None:
+        add_code_folder(settings.code)
     import jax  # Two seconds, and only after the variables of this process stand.
 
     _use_compilation_cache(jax, settings)

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from concurrent import futures
 from typing import TYPE_CHECKING, Any
 
+from kauldron_core.konfig.code_copies import imported_copies
+
 if TYPE_CHECKING:
     from kauldron_core.data.random_access import Batches, RandomAccessPipeline
 
@@ -92,9 +94,18 @@ def with_workers(
     # process leaves behind. Through a pipe it is about as fast.
     dataset = experimental.WithOptionsIterDataset(dataset, experimental.DatasetOptions(min_shm_size=sys.maxsize))
     _let_grain_read_its_flags()
+    _send_code_copies()
     # Grain spawns its workers, so no state of JAX is forked.
     options = grain.MultiprocessingOptions(num_workers=num_workers, per_worker_buffer_size=num_ahead)
     return iter(dataset.mp_prefetch(options, worker_init_fn=_prepare_worker))
+
+
+def _send_code_copies() -> None:
+    """Lets Grain send what a copied config file defines as a whole: a new process can't import it by its name."""
+    import cloudpickle  # With which Grain sends a dataset.
+
+    for module in imported_copies():
+        cloudpickle.register_pickle_by_value(module)
 
 
 def _let_grain_read_its_flags() -> None:

@@ -3,6 +3,7 @@
 from kauldron_core.konfig.axes import Axis, Points, RandomAxis, axis, chain, listed, num_points, product, zip_axes
 from kauldron_core.konfig.axis_text import from_strings, parse_axes, parse_axis
 from kauldron_core.konfig.casting import ConfigTypeError
+from kauldron_core.konfig.code_copies import trust_run
 from kauldron_core.konfig.command import Command, read_command
 from kauldron_core.konfig.comparing import MISSING, Change, diff, fingerprint, flatten
 from kauldron_core.konfig.config_dict import ConfigDict
@@ -34,7 +35,7 @@ from kauldron_core.konfig.resolving import named_objects, resolve
 from kauldron_core.konfig.signatures import ArgumentError
 from kauldron_core.konfig.targets import register_aliases
 from kauldron_core.konfig.trials import Trial, configs, expand
-from kauldron_core.konfig.trusting import UntrustedError, trust, trust_run, trusted_packages
+from kauldron_core.konfig.trusting import UntrustedError, trust, trusted_packages
 from kauldron_core.konfig.typing import ConfigDictLike, WithRef
 
 __all__ = [

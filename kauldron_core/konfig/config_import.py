@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import importlib.util
 import re
@@ -12,8 +11,10 @@ from pathlib import Path
 from types import ModuleType
 
 from kauldron_core.errors import ConfigError
+from kauldron_core.konfig.code_copies import digest_of
 from kauldron_core.konfig.trusting import COPY_PREFIX
 from kauldron_core.konfig.user_code import call_user
+from kauldron_core.rundir.atomic import make_folder, write_atomic
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,8 @@ class ImportedFile:
     def copy_to(self, folder: str | Path) -> Path:
         """Writes the file under its module name into `folder` (`RUN/code`), from where it can be imported."""
         target = Path(folder) / f"{self.module.__name__}.py"
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(self.file.read_bytes())
+        make_folder(target.parent)
+        write_atomic(target, self.file.read_bytes())  # A link that lies there is replaced, not followed.
         return target
 
 
@@ -78,16 +79,7 @@ def dotted_name(file: Path, root: Path) -> str | None:
 
 def stable_name(file: Path) -> str:
     """Returns a module name that follows from the file's name and content alone."""
-    digest = hashlib.sha256(file.read_bytes()).hexdigest()[:12]
-    return f"{COPY_PREFIX}{re.sub(r'[^0-9a-zA-Z]+', '_', file.stem)}_{digest}"
-
-
-def add_code_folder(folder: str | Path) -> None:
-    """Makes the copies in a run's `code` folder importable in this process."""
-    text = str(Path(folder).resolve())
-    if text not in sys.path:
-        sys.path.append(text)
-        importlib.invalidate_caches()
+    return f"{COPY_PREFIX}{re.sub(r'[^0-9a-zA-Z]+', '_', file.stem)}_{digest_of(file.read_bytes())}"
 
 
 def _with_hint(error: ConfigError, file: Path) -> ConfigError:

@@ -14,6 +14,9 @@ from collections.abc import Iterable
 from importlib.machinery import ModuleSpec
 from typing import Any
 
+COPY_PREFIX = "kdr_config_"
+"""What the modules are called that config files outside of any package are copied to, in `RUN/code`."""
+
 _LIBRARY_FOLDERS = frozenset({"site-packages", "dist-packages"})
 
 
@@ -64,8 +67,9 @@ def is_of_project(module: str, folders: tuple[str, ...]) -> bool:
 
 
 def code_of_run(run: str | os.PathLike[str]) -> tuple[str, ...]:
-    """Returns the names of the modules in a run directory's `code` folder."""
-    return tuple(sorted(file.stem for file in pathlib.Path(run, "code").glob("*.py")))
+    """Returns the names of the copies of config files in a run directory's `code` folder; nothing else counts there."""
+    found = (file.stem for file in pathlib.Path(run, "code").glob(f"{COPY_PREFIX}*.py"))
+    return tuple(sorted(name for name in found if name.isidentifier()))
 
 
 def _spec(module: str) -> ModuleSpec | None:

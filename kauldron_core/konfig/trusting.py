@@ -18,8 +18,7 @@ from kauldron_core.errors import ConfigError
 from kauldron_core.konfig import project_trust
 from kauldron_core.konfig.trust_lists import MODULES, NAMED_MODULES, NAMES, OWN_PACKAGES, UNCALLED, Kind
 
-COPY_PREFIX = "kdr_config_"
-"""What the modules are called that config files outside of any package are copied to, in `RUN/code`."""
+COPY_PREFIX = project_trust.COPY_PREFIX
 
 
 class UntrustedError(ConfigError):
@@ -45,9 +44,9 @@ def trust(*packages: str) -> None:
             raise ConfigError(f"--trust={package}: not the name of a package, nor an absolute path")
 
 
-def trust_run(run: str | os.PathLike[str]) -> None:
-    """Trusts the copies of code that a run directory holds (`--trust-run`)."""
-    trust(*project_trust.code_of_run(run))
+def is_trusted_by_name(module: str) -> bool:
+    """Returns whether this process was told this very name (`--trust-run`, or the config file of the command line)."""
+    return module in _packages
 
 
 def trusted_packages() -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from pipelines import planning, run_folder
 from pipelines.cli import main
 from pipelines.report import Ranking
 from pipelines.sweep import HELP
+from ray_cluster import environment
 from ray_cluster.spec import Sweep
 
 DIGITS = "pipelines/configs/digits.py"
@@ -214,12 +215,10 @@ def test_the_code_of_a_config_file_from_elsewhere_is_copied_into_the_run(tmp_pat
     assert [copy.read_text() for copy in copies] == [source]
     assert copies[0].stem in prepared.plan.trials[0].config_json
     assert copies[0].stem in prepared.plan.trust
-    assert str(run.code) in prepared.plan.python_path
+    assert str(run.code) not in environment.worker_variables(prepared.plan, {"CPU": 1})["PYTHONPATH"]
 
 
 def test_l16_trials_get_the_address_that_the_driver_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ray_cluster import environment
-
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5000")
     plan = prepare(f"--run.root={tmp_path}").plan
     assert environment.worker_variables(plan, {"CPU": 1})["MLFLOW_TRACKING_URI"] == "http://127.0.0.1:5000"

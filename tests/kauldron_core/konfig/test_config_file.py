@@ -185,7 +185,7 @@ def test_a_copied_file_has_the_same_name_everywhere_and_later(folder: Path, tmp_
     assert copy.read_bytes() == outside.read_bytes()
     outside.unlink()
     del sys.modules[name]
-    config_import.add_code_folder(folder / "RUN" / "code")
+    konfig.trust_run(folder / "RUN")
     assert importlib.import_module(name).loader() == 1
     other = folder / "other-place" / "exp.py"
     other.parent.mkdir()
