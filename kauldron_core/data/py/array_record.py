@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from kauldron_core.data.ordered import Records
 from kauldron_core.data.py.data_source import SourceRecords
-from kauldron_core.data.py.files import FilePipeline
+from kauldron_core.data.py.files import FilePipeline, reading
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,5 +20,9 @@ class ArrayRecord(FilePipeline):
         # Grain takes 3 s to import; only who uses it should wait.
         from grain import sources
 
-        source: Any = sources.ArrayRecordDataSource(files)
+        open_source: Any = sources.ArrayRecordDataSource
+        for file in files:
+            with reading(file):
+                len(open_source(file))
+        source = open_source(files)
         return SourceRecords(source)

@@ -11,8 +11,9 @@ import numpy as np
 
 from kauldron_core.data.ordered import Records
 from kauldron_core.data.prefetching import PrefetchingPipeline
+from kauldron_core.data.py.files import reading
 from kauldron_core.data.stored import StoredPipeline
-from kauldron_core.errors import ConfigError, unknown_name
+from kauldron_core.errors import ConfigError, listing, unknown_name
 
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 
@@ -55,6 +56,11 @@ class ImageFolder(StoredPipeline, PrefetchingPipeline):
         files = [list(_image_files(os.path.join(self.path, name))) for name in names]
         if not any(files):
             raise ConfigError(f"no images ({' '.join(SUFFIXES)}) in folders of {os.fspath(self.path)!r}.")
+        if empty := [name for name, part in zip(names, files, strict=True) if not part]:
+            folders = f"the folders of the classes {listing(empty)} in {os.fspath(self.path)!r}"
+            raise ConfigError(
+                f"no images ({' '.join(SUFFIXES)}) in {folders}. Name those that are meant: classes=[...]."
+            )
         labels = np.repeat(np.arange(len(files)), [len(part) for part in files])
         return ImageRecords([file for part in files for file in part], labels, self.mode)
 
@@ -83,13 +89,9 @@ class ImageRecords(Records):
         # A fifth of a second to import; only who reads images should wait.
         from PIL import Image, ImageOps
 
-        try:
-            with Image.open(self._files[number]) as opened:
-                upright = ImageOps.exif_transpose(opened)
-                pixels = np.asarray(upright if self._mode is None else upright.convert(self._mode))
-        except Exception as error:
-            error.add_note(f"in record {number}, {self._files[number]}")
-            raise
+        with reading(self._files[number]), Image.open(self._files[number]) as opened:
+            upright = ImageOps.exif_transpose(opened)
+            pixels = np.asarray(upright if self._mode is None else upright.convert(self._mode))
         return pixels if pixels.ndim == 3 else pixels[..., None]
 
 

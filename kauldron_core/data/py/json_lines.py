@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kauldron_core.data.ordered import Records
-from kauldron_core.data.py.files import FilePipeline
+from kauldron_core.data.py.files import FilePipeline, reading
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,20 +50,19 @@ class LineRecords(Records):
         return records
 
     def _parsed(self, line: bytes, number: int) -> Any:
-        try:
+        with reading(f"{self._files[int(self._file[number])]}, record {number}"):
             return _as_arrays(json.loads(line))
-        except ValueError as error:
-            error.add_note(f"in record {number}, of {self._files[int(self._file[number])]}: {line[:80]!r}")
-            raise
 
 
 def _line_starts(file: str) -> np.ndarray:
-    starts, position = [], 0
-    with open(file, "rb") as opened:
+    starts, position, last = [], 0, b"{}"
+    with reading(file), open(file, "rb") as opened:
         for line in opened:
             if line.strip():
                 starts.append(position)
+                last = line
             position += len(line)
+        json.loads(last)  # A file that was cut ends in the middle of a line.
     return np.array(starts, np.int64)
 
 

@@ -6,15 +6,20 @@ import abc
 import dataclasses
 import functools
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from kauldron_core.data.ordered import Records
 from kauldron_core.data.py.blocks import Block, BlockRecords
-from kauldron_core.data.py.files import FilePipeline
+from kauldron_core.data.py.files import FilePipeline, reading
 from kauldron_core.errors import ConfigError, unknown_name
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # Columns are read in pieces: whole, a block would be in memory twice while it is decoded.
 _READ_BUFFER = 2**20
+# Opens every message of a stream; one of no length is the end. Source: Arrow columnar format, "IPC Streaming Format".
+_CONTINUATION = b"\xff\xff\xff\xff"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,8 +47,12 @@ class TablePipeline(FilePipeline):
         return super()._source_key(), columns, fill, self.shuffle_window_mib
 
     def _open_files(self, files: list[str]) -> Records:
-        blocks = [block for file in files for block in self._blocks(file) if block.num_rows]
+        blocks = [block for file in files for block in self._filled_blocks(file)]
         return BlockRecords(blocks, window=self.shuffle_window_mib * 2**20)
+
+    def _filled_blocks(self, file: str) -> list[Block]:
+        with reading(file):
+            return [block for block in self._blocks(file) if block.num_rows]
 
     @abc.abstractmethod
     def _blocks(self, file: str) -> Iterator[Block]:
@@ -82,7 +91,7 @@ class Parquet(TablePipeline):
 
         def load(group: int) -> Any:
             # Opened anew: a data set may have more files than a process may hold open.
-            with pq.ParquetFile(file, metadata=metadata, buffer_size=_READ_BUFFER) as reopened:
+            with reading(file), pq.ParquetFile(file, metadata=metadata, buffer_size=_READ_BUFFER) as reopened:
                 table = self._filled(reopened.read_row_group(group, columns=columns))
             pa.default_memory_pool().release_unused()
             return table
@@ -111,7 +120,17 @@ class Arrow(TablePipeline):
         except pa.ArrowInvalid:
             mapped.seek(0)
             table = pa.ipc.open_stream(mapped).read_all()
+            _require_end(mapped)
         columns = self._selected(table.column_names, file)
         for batch in table.select(columns).to_batches():
             part = pa.Table.from_batches([batch])
             yield Block(batch.num_rows, batch.nbytes, functools.partial(self._filled, part))
+
+
+def _require_end(stream: pa.MemoryMappedFile) -> None:
+    """Checks for the mark that ends a stream: without it, batches may be missing, as after a kill of their writer."""
+    stream.seek(0)
+    is_marked = stream.read(4) == _CONTINUATION  # Streams from before 2019 are not.
+    stream.seek(stream.size() - 8)
+    if is_marked and stream.read(8) != _CONTINUATION + bytes(4):
+        raise ValueError("no mark at the end of the stream")

@@ -208,20 +208,100 @@ def test_json_lines(tmp_path):
 
 
 def test_a_broken_line_is_named(tmp_path):
-    (tmp_path / "1.jsonl").write_text('{"id": 1}\n{"id": \n')
-    with pytest.raises(json.JSONDecodeError) as caught:
+    (tmp_path / "1.jsonl").write_text('{"id": 1}\n{"id": \n{"id": 3}\n')
+    with pytest.raises(ConfigError, match=r"1\.jsonl, record 1: cannot be read.*JSONDecodeError"):
         next(iter(data.py.JsonLines(tmp_path / "1.jsonl", batch_size=2, num_threads=0)))
-    assert "record 1" in caught.value.__notes__[0] and "1.jsonl" in caught.value.__notes__[0]
+
+
+def write_records(path, first, count):
+    from array_record.python import array_record_module
+
+    writer = array_record_module.ArrayRecordWriter(str(path), "group_size:1")
+    for number in range(first, first + count):
+        writer.write(bytes([number]))
+    writer.close()
 
 
 def test_array_record(tmp_path):
-    from array_record.python import array_record_module
-
-    writer = array_record_module.ArrayRecordWriter(str(tmp_path / "a.array_record"), "group_size:1")
-    for number in range(6):
-        writer.write(bytes([number]))
-    writer.close()
+    write_records(tmp_path / "a.array_record", 0, 6)
     ds = data.py.ArrayRecord(
         str(tmp_path / "*.array_record"), batch_size=3, num_epochs=1, transforms=[lambda record: {"id": record[0]}]
     )
     assert ids(ds) == [[0, 1, 2], [3, 4, 5]]
+
+
+READERS = {
+    "parquet": (data.py.Parquet, lambda path, first, count: write_parquet(path, table(count, first))),
+    "arrow file": (data.py.Arrow, lambda path, first, count: write_file(path, table(count, first))),
+    "arrow stream": (data.py.Arrow, lambda path, first, count: write_stream(path, table(count, first))),
+    "json lines": (data.py.JsonLines, write_lines),
+    "array record": (data.py.ArrayRecord, write_records),
+}
+
+
+@pytest.fixture(params=READERS)
+def numbered(request, tmp_path):
+    """Returns the class of a reader and its four files, of 10 records each."""
+    reader, write = READERS[request.param]
+    files = [tmp_path / f"part-{number:05d}-of-00004{reader.suffix}" for number in range(4)]
+    for number, file in enumerate(files):
+        write(file, 10 * number, 10)
+    return reader, files
+
+
+def count(reader, path, **settings):
+    return len(reader(path, batch_size=10, num_epochs=1, num_threads=0, **settings))
+
+
+def test_files_missing_of_a_numbered_set_are_all_named(numbered):
+    """F13: two files of `part-00000-of-00004` are missing; folder, pattern and list read half the data in silence."""
+    reader, files = numbered
+    files[1].unlink(), files[3].unlink()
+    all_named = r"2 files are missing: part-00001-of-00004\..*, part-00003-of-00004\..*allow_partial"
+    for path in (files[0].parent, files[0].parent / f"part-*{reader.suffix}", [files[0], files[2]]):
+        with pytest.raises(ConfigError, match=all_named):
+            count(reader, path)
+        assert count(reader, path, allow_partial=True) == 2
+    with pytest.raises(ConfigError, match=r"no file '.*part-00001.*', '.*part-00003"):
+        count(reader, files)
+
+
+def test_a_part_of_a_numbered_set_may_be_meant(numbered):
+    """F13: a list of some files, a pattern that leaves some out and a file alone are no mistake."""
+    reader, files = numbered
+    assert count(reader, files[:3]) == 3
+    files[3].unlink()
+    assert count(reader, files[0].parent / f"part-0000[0-2]-of-00004{reader.suffix}") == 3
+    assert count(reader, files[2]) == 1
+
+
+def test_sets_may_count_from_one(numbered):
+    """F13: `-00001-of-00004` to `-00004-of-00004` is whole, and what is missing of it is named so."""
+    reader, files = numbered
+    files[0].rename(files[0].with_name(f"part-00004-of-00004{reader.suffix}"))
+    assert count(reader, files[0].with_name("part-*")) == 4
+    files[2].unlink()
+    with pytest.raises(ConfigError, match=r"1 files are missing: part-00002-of-00004"):
+        count(reader, files[0].parent)
+
+
+def test_files_of_two_sets_are_not_mixed(numbered):
+    """F13: `-of-00004` and `-of-00008` in one folder are old data and new."""
+    reader, files = numbered
+    files[0].rename(files[0].with_name(f"part-00000-of-00008{reader.suffix}"))
+    with pytest.raises(ConfigError, match=r"-of-00004.* and .*-of-00008.* are two sets"):
+        count(reader, files[0].parent)
+
+
+def test_cut_and_empty_files_are_named(numbered):
+    """F13: a file that was cut, or of no bytes, was an error of a library without the file's name, or was read."""
+    reader, files = numbered
+    content = files[1].read_bytes()
+    ends = [len(content) // 2 + 5, len(content) - 8]
+    for end in ends:
+        files[1].write_bytes(content[:end])
+        with pytest.raises(ConfigError, match=r"part-00001-of-00004.*: cannot be read, it may be cut"):
+            count(reader, files[1].parent)
+    files[1].write_bytes(b"")
+    with pytest.raises(ConfigError, match=r"1 of 4 files are empty \(0 bytes\): part-00001-of-00004"):
+        count(reader, files[1].parent)
