@@ -98,5 +98,5 @@ def test_cut_and_empty_images_and_classes_without_images_are_named(folder):
             next(iter(pipeline(folder)))
     (folder / "cow").mkdir()
     (folder / "elk").mkdir()
-    with pytest.raises(ConfigError, match=r"no images in the folders of the classes cow, elk"):
+    with pytest.raises(ConfigError, match=r"no images .* in the folders of the classes cow, elk"):
         iter(pipeline(folder))
