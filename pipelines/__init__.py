@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from pipelines import _neighbours
+
 if TYPE_CHECKING:
     from pipelines.pipeline import Pipeline
     from pipelines.python_api import Sweep
@@ -29,6 +31,8 @@ __all__ = [
     "SweepStage",
     "TrialResult",
 ]
+
+_neighbours.check()
 
 _MODULES = {
     "pipelines.pipeline": ("Pipeline",),

@@ -11,6 +11,7 @@ import click
 
 from kauldron_core import rundir
 from kauldron_core.errors import ConfigError, unknown_name
+from kauldron_core.konfig.project_path import refuse_hiding
 from pipelines.cli.run import DONE, run
 from ray_cluster.jobs import Job, JobClient
 from ray_cluster.shipping import KEPT_AT_HOME
@@ -88,6 +89,7 @@ def check(words: Sequence[str], working_dir: str) -> Path:
     folder = Path(working_dir).expanduser().absolute()
     if not folder.is_dir():
         raise ConfigError(f"--working-dir: {working_dir!r} is no folder.")
+    refuse_hiding(folder, "--working-dir")  # The job starts in it, so it comes first on the path there.
     flag = _ROOTS.get(words[0])
     root = root_of(words)
     _refuse_addresses(words)

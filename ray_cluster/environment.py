@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable, Mapping
 
 from kauldron_core.errors import ConfigError
-from kauldron_core.konfig.project_trust import working_folder
+from kauldron_core.konfig.project_path import project_folder
 from ray_cluster.spec import FORWARDED_VARIABLES, Plan, Resources
 
 _DRIVER_VARIABLES = {
@@ -153,9 +153,9 @@ def _python_path(folders: Iterable[str]) -> str:
     """Returns the folders of user code: a console script and a Ray worker lack the working directory."""
     # Ray puts a job's own folder on the path itself, under the name that it has on each node.
     # A run is data: started in one, nothing that lies there may be imported, a `sitecustomize.py` for example.
-    working_dir = () if is_ray_job() or working_folder() is None else (os.getcwd(),)
+    working_dir = None if is_ray_job() else project_folder()
     standing = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    return os.pathsep.join(dict.fromkeys(path for path in (*working_dir, *folders, *standing) if path))
+    return os.pathsep.join(dict.fromkeys(path for path in (working_dir, *folders, *standing) if path))
 
 
 def _texts(variables: Mapping[str, str]) -> dict[str, str]:

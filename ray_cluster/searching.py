@@ -257,7 +257,8 @@ def _find(name: str, table: Mapping[str, str], base: type, *, at: str) -> type[A
         raise ConfigError(unknown_name(base.__name__.lower(), name, known, at=at))
     root = module.partition(".")[0]
     if not full.startswith("ray.tune.") and root not in konfig.trusted_packages():
-        raise ConfigError(f"{at}={name}: {root} is not trusted. If you trust it: --trust={root}")
+        how = f"add --trust={root}, in Python konfig.trust({root!r})"
+        raise ConfigError(f"{at}={name}: {root} is not trusted. If you trust it, {how}.")
     try:
         found = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kauldron_core.errors import ConfigError
+from kauldron_core.konfig.project_path import refuse_hiding
 from ray_cluster.environment import is_ray_connected, is_ray_job
 from ray_cluster.spec import Sweep
 
@@ -30,6 +31,7 @@ def check(sweep: Sweep) -> None:
         raise ConfigError(f"run.{_first(sweep)}: inside a Ray job the job brings the code. {_flags(sweep)}")
     if sweep.working_dir is not None:
         _refuse_missing(sweep.working_dir, ".zip", at="run.working_dir")
+        refuse_hiding(_expanded(sweep.working_dir), "run.working_dir")  # It comes first on the path of the nodes.
     for one in _listed(sweep.py_modules):
         _refuse_missing(one, ".whl", at="run.py_modules")
     if is_ray_connected():

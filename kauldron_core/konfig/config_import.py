@@ -12,6 +12,7 @@ from types import ModuleType
 
 from kauldron_core.errors import ConfigError
 from kauldron_core.konfig.code_copies import digest_of
+from kauldron_core.konfig.project_path import add_project
 from kauldron_core.konfig.trusting import COPY_PREFIX
 from kauldron_core.konfig.user_code import call_user
 from kauldron_core.rundir.atomic import make_folder, write_atomic
@@ -47,6 +48,7 @@ def import_file(file: Path, *, root: Path | None = None) -> ImportedFile:
       ConfigError: When it fails, with the line.
     """
     shown, file = file, file.resolve()
+    add_project(root)
     root = (root or Path.cwd()).resolve()
     name = dotted_name(file, root)
     if name is not None:
@@ -66,9 +68,6 @@ def dotted_name(file: Path, root: Path) -> str | None:
     if not all(part.isidentifier() for part in parts):
         return None
     name = ".".join(parts)
-    if str(root) not in sys.path:
-        sys.path.insert(0, str(root))
-        importlib.invalidate_caches()
     try:
         spec = importlib.util.find_spec(name)
     except (ImportError, ValueError, AttributeError):

@@ -21,6 +21,9 @@ from kauldron_core.konfig.trust_lists import MODULES, NAMED_MODULES, NAMES, OWN_
 COPY_PREFIX = project_trust.COPY_PREFIX
 
 
+_ADVICE = "if you know that it is harmless, add"
+
+
 class UntrustedError(ConfigError):
     """A config file asks for code that nobody said to trust."""
 
@@ -154,10 +157,12 @@ def _kind(module: str) -> Kind | None:
 def _refusal(full: str, module: str) -> str:
     root = module.split(".")[0]
     if root.startswith(COPY_PREFIX):
-        return f"the config uses {full!r} of the code copy of its run; if you know that it is harmless, add --trust-run"
+        flag, call = "--trust-run", "konfig.trust_run(RUN)"
+        return f"the config uses {full!r} of the code copy of its run; {_ADVICE} {flag}, in Python {call}"
     if root in OWN_PACKAGES:
         return f"a config file may not use {full!r}"
-    return f"the config file uses {full!r}, which is not trusted; if you know that it is harmless, add --trust={root}"
+    flag, call = f"--trust={root}", f"konfig.trust({root!r})"
+    return f"the config file uses {full!r}, which is not trusted; {_ADVICE} {flag}, in Python {call}"
 
 
 def _is_data(found: Any) -> bool:

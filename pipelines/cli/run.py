@@ -26,6 +26,10 @@ def run(command: click.Command, argv: Sequence[str] | None = None, *, program: s
     """Returns the exit status of `command` with the words `argv` (those of this process)."""
     words = list(sys.argv[1:] if argv is None else argv)
     try:
+        if words and "--help" not in words:
+            from kauldron_core.konfig.project_path import add_project  # `kdr --help` does without konfig
+
+            add_project()
         status = command.main(words, prog_name=program, standalone_mode=False)
         sys.stdout.flush()
     except ConfigError as error:

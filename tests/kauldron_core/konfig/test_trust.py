@@ -287,7 +287,7 @@ def test_loading_and_refusing_imports_nothing(tmp_path):
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.stdout.splitlines() == [
         "cfg.x: the config file uses 'flax.io.rmtree', which is not trusted; if you know that it is harmless, "
-        "add --trust=flax",
+        "add --trust=flax, in Python konfig.trust('flax')",
         "[]",
     ], done.stderr
 
@@ -361,5 +361,5 @@ def test_whatever_a_file_says_it_is_a_config_or_a_config_error(document):
 
 def test_the_code_copy_of_a_run_is_trusted_by_its_own_flag():
     cfg = konfig.from_json('{"__qualname__": "kdr_config_mine_0123456789ab:Loss"}')
-    with pytest.raises(ConfigError, match=r"add --trust-run$"):
+    with pytest.raises(ConfigError, match=r"add --trust-run, in Python konfig.trust_run"):
         konfig.resolve(cfg, trusted=False)

@@ -1,0 +1,164 @@
+"""A user's own project, outside the repository: what it defines is found and trusted by every command."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kauldron_core import konfig
+from kauldron_core.errors import ConfigError
+from kauldron_core.konfig.project_path import project_folder
+from pipelines.cli import main
+from pipelines.submit import check
+
+SOURCE = """
+import numpy as np
+from flax import linen as nn
+from kauldron_core import konfig, kontext
+
+with konfig.imports():
+    import optax
+    from kauldron_core import kd
+
+
+def load():
+    x = np.arange(96.0, dtype="float32").reshape(24, 4) / 96
+    return {"x": x, "y": x.sum(1, keepdims=True)}
+
+
+class Net(nn.Module):
+    x: kontext.Key = kontext.REQUIRED
+    width: int = 2
+
+    @nn.compact
+    def __call__(self, x):
+        return {"y": nn.Dense(1)(nn.Dense(self.width)(x))}
+
+
+with konfig.imports():
+    from MODULE import Net as ConfigNet
+
+
+def get_config():
+    ds = kd.data.InMemoryPipeline(loader=load, batch_size=8)
+    return kd.train.Trainer(
+        seed=0, num_train_steps=4, log_metrics_every=2, train_ds=ds, model=ConfigNet(x="batch.x"),
+        train_losses={"l2": kd.losses.L2(preds="preds.y", targets="batch.y")}, optimizer=optax.sgd(learning_rate=1e-2),
+        checkpointer=kd.ckpts.Checkpointer(save_interval_steps=2),
+        evals={"val": kd.evals.Evaluator(run=kd.evals.StandaloneEveryCheckpoint(), ds=ds)},
+    )
+"""
+OURS = ("evaluators", "kauldron_core", "pipelines", "ray_cluster")
+
+
+def write_project(folder: Path, module: str) -> str:
+    """Writes an experiment as the module of that name, and returns its file as it is typed."""
+    file = folder.joinpath(*module.split(".")).with_suffix(".py")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(SOURCE.replace("MODULE", module))
+    return str(file.relative_to(folder))
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty folder with a space in its name, which is the working directory."""
+    folder = tmp_path / "own project"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("module", ["own_flat", "own_package.experiment", "own_namespace.experiment"])
+def test_every_command_finds_a_project_of_ones_own(
+    project: Path, module: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """F09: an own module, a package and a namespace package are found and trusted, also months after the training."""
+    file = write_project(project, module)
+    if module == "own_package.experiment":
+        (project / "own_package" / "__init__.py").touch()
+    assert main(["train", file, "--run.name=a", "--no-tracking"]) == 0
+    (trial,) = (project / "runs" / "a" / "trials").iterdir()
+    saved = f"runs/a/trials/{trial.name}/config.json"
+    for words in (
+        ["eval", "runs/a", "--again", "--no-tracking"],
+        ["config", "validate", saved],
+        ["config", "show", saved, "--cfg.model.width=3"],
+        ["train", saved, "--run.name=b", "--cfg.num_train_steps=2", "--no-tracking"],
+        ["sweep", saved, "--sweep.model.width=[2, 3]", "--dry-run"],
+        ["ckpt", "show", "runs/a"],
+        ["ckpt", "export", "runs/a", "--to=winner"],
+        ["eval", "winner", "--no-tracking"],
+        ["best", "runs/a"],
+    ):
+        capsys.readouterr()
+        assert main(words) == 0, (words, capsys.readouterr())
+
+
+@pytest.mark.process
+def test_the_command_finds_what_python_m_finds(project: Path) -> None:
+    """F09: the console script lacks the working directory on its path, which `python -m` has."""
+    write_project(project, "own_flat")
+    kdr = Path(sys.executable).with_name("kdr")
+    words = ["config", "show", "own_flat.py", "--format=json"]
+    shown = subprocess.run([kdr, *words], capture_output=True, text=True, check=True)
+    assert '"own_flat:load"' in shown.stdout
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_project_with_a_package_named_like_ours_is_told(
+    project: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """F09: a user's own `pipelines` or `evaluators` is named, here and where it would be sent to a cluster."""
+    (project / name).mkdir()
+    assert project_folder() == str(project), "a folder that is no package hides nothing"
+    (project / name / "__init__.py").touch()
+    assert main(["ls"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: the working directory: {project / name} hides the package {name!r}")
+    with pytest.raises(ConfigError, match=f"--working-dir: .*{name} hides the package"):
+        check(["sweep", "--resume=/shared/runs/a"], str(project))
+
+
+@pytest.mark.process
+def test_python_m_tells_a_hidden_package_too(project: Path) -> None:
+    """F09: under `python -m` the user's package comes first before anything of ours runs."""
+    (project / "evaluators.py").touch()
+    home = str(Path(__file__).parents[2])
+    environment = {**os.environ, "PYTHONPATH": home}
+    told = subprocess.run(
+        [sys.executable, "-m", "pipelines.train"], env=environment, capture_output=True, text=True, check=False
+    )
+    assert told.returncode == 2
+    (line,) = told.stderr.splitlines()
+    assert "evaluators.py hides the package 'evaluators'" in line
+
+
+def test_another_copy_of_our_sources_is_no_project(project: Path) -> None:
+    """A clone beside an installation: half of one and half of the other would be imported."""
+    for name in OURS:
+        (project / name).mkdir()
+        (project / name / "__init__.py").touch()
+    assert project_folder() is None
+
+
+def test_a_run_is_no_project(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F09: what lies in a run is data, also for somebody who works in its folder."""
+    (project / "sweep.json").write_text("{}")
+    (project / "trials").mkdir()
+    for folder in (project, project / "trials"):
+        monkeypatch.chdir(folder)
+        assert project_folder() is None
+
+
+def test_a_refusal_says_what_to_do_on_the_command_line_and_in_python() -> None:
+    """F09: both forms, and the one for Python works."""
+    text = '{"a": {"__qualname__": "fractions:Fraction", "0": 1}}'
+    with pytest.raises(konfig.UntrustedError, match=r"add --trust=fractions, in Python konfig\.trust\('fractions'\)"):
+        konfig.resolve(konfig.from_json(text))
