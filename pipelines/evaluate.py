@@ -86,6 +86,7 @@ def command(
         raise ConfigError("the run is missing. Example: kdr eval runs/demo")
     path, console = rundir.local_path(words.config, at="RUN"), make_console()
     run_dir = _run_of(path)
+    rundir.refuse_links(run_dir or path)
     if trust_run and run_dir is not None:
         konfig.trust_run(run_dir)
     konfig.trust(*trust)

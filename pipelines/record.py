@@ -31,6 +31,7 @@ def command(path: str) -> int:
     run_dir = rundir.RunDir(rundir.local_path(path, at="RUN").absolute())
     if not run_dir.exists():
         raise ConfigError(f"{path}: not a run directory (no sweep.json).")
+    rundir.refuse_links(run_dir)
     store = Store.at(run_dir.path.parent)
     has_driver = rundir.Lease.is_live(run_dir.path / ".lock")
     recorder = Recorder(store, warn=lambda line: click.echo(line, err=True), is_driver=not has_driver, patience_s=0.0)

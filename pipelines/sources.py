@@ -22,6 +22,7 @@ BASE, POINTS = "base.json", "points.json"
 def write_sources(run: rundir.RunDir, experiment: Experiment, trials: Iterable[konfig.Trial]) -> None:
     """Keeps the config and its points in the run directory, and a config file that actors can't import otherwise."""
     rundir.make_folder(run.path)
+    rundir.refuse_links(run)
     imported = experiment.file.imported
     if imported is not None and imported.is_copied:
         imported.copy_to(run.code)

@@ -188,6 +188,7 @@ def _show_settled(
 ) -> int:
     """Shows a run in which nothing is missing; what a killed driver had still to write and to record is made up for."""
     run_dir = rundir.RunDir(results.run_dir)
+    rundir.refuse_links(run_dir)
     collect.write_table(results, run_dir)
     if recorder is not None:
         recorder.start(run_dir)

@@ -8,7 +8,6 @@ import dataclasses
 import functools
 import logging
 import os
-import shutil
 import signal
 import tempfile
 import threading
@@ -152,7 +151,8 @@ class _Evaluating:
             self._split.popitem()[1].lease.release(forget=True)
         for trial in {task.trial for task in self._records}:
             rundir.remove_leftovers(trial)
-        shutil.rmtree(self._probe.path, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            rundir.remove(self._probe, inside=self._run)
 
     def _scan(self) -> bool:
         """Queues what has become due, and returns whether nothing will follow."""

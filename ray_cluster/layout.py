@@ -18,7 +18,8 @@ def lay_out(plan: Plan) -> rundir.RunDir:
     """Returns the plan's run directory, made if it is not there.
 
     Raises:
-      ConfigError: If it holds other trials under the same names, or is relative inside a Ray job.
+      ConfigError: If it holds other trials under the same names or a link that leads out, or is relative inside a Ray
+        job.
     """
     if is_ray_job() and not os.path.isabs(plan.run_dir):
         raise ConfigError(

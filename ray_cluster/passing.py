@@ -45,7 +45,7 @@ def copy_checkpoint(donor: rundir.TrialDir, trial: rundir.TrialDir, step: int) -
     """Copies a checkpoint from one trial to another; it is there whole or not at all."""
     rundir.make_folder(trial.checkpoints)
     copy = trial.checkpoints / f".passed-{step}"
-    shutil.rmtree(copy, ignore_errors=True)
+    rundir.remove(copy, inside=trial)
     shutil.copytree(donor.checkpoints / f"ckpt_{step}", copy)
     pack = rundir.pack_of(donor.checkpoints, step)
     if pack is not None:
@@ -77,7 +77,7 @@ def _values(trial: rundir.TrialDir, point: Point) -> dict[str, Any]:
 
 
 def _forget(trial: rundir.TrialDir, step: int) -> None:
-    shutil.rmtree(trial.checkpoints / f"ckpt_{step}")
+    rundir.remove(trial.checkpoints / f"ckpt_{step}", inside=trial)
     for name, at in rundir.list_eval_results(trial):
         if at == step:
-            rundir.result_path(trial, name, at).unlink(missing_ok=True)
+            rundir.remove(rundir.result_path(trial, name, at), inside=trial)

@@ -27,7 +27,7 @@ def redirected_output(folder: str | os.PathLike[str], *, rank: int = 0) -> Itera
 def _redirected(descriptor: int, path: pathlib.Path) -> Iterator[None]:
     _flush()
     kept = os.dup(descriptor)
-    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o666)
     try:
         os.dup2(log, descriptor)
         yield

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import pathlib
-import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +13,7 @@ from typing import Any
 import ray
 from ray import tune
 
+from kauldron_core import rundir
 from ray_cluster.board import StatusBoard
 from ray_cluster.supervisor import Supervisor, SupervisorSettings
 
@@ -93,7 +94,8 @@ def run_trials(
     try:
         tuner.fit()
     finally:
-        shutil.rmtree(storage, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            rundir.remove(storage, inside=storage.parent)
     return watcher
 
 

@@ -292,7 +292,12 @@ class Checkpointer:
     def _rotate(self) -> None:
         if self.max_to_keep is None or jax.process_index() > 0:
             return
-        removed = self._folder.remove([step for step, reasons in self.reasons_to_keep().items() if not reasons])
+        unneeded = [step for step, reasons in self.reasons_to_keep().items() if not reasons]
+        try:
+            removed = self._folder.remove(unneeded)
+        except ConfigError as error:  # The folder is a link; training goes on, and what it leads to is left alone.
+            _logger.warning("%s", error)
+            return
         if removed:
             _logger.info("%s: removed the checkpoints at %s.", self.directory, listing(map(str, removed)))
 

@@ -5,17 +5,22 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import os
+import re
 import uuid
 
 from etils import epath
 
+from kauldron_core import rundir
 from kauldron_core.ckpts import layout
+from kauldron_core.errors import ConfigError
 
 _logger = logging.getLogger(__name__)
 
 _OWNER_FILE = ".owner"
 _SAVING_FILE = ".saving"
 _DRAFT = ".draft-"
+_MARK = re.compile(r"[0-9a-f]{32}")
 
 
 class OwnedFolder:
@@ -29,11 +34,12 @@ class OwnedFolder:
 
     @property
     def mark(self) -> str:
-        """The mark of what is written for this folder; empty before the first save."""
+        """The mark of what is written for this folder; empty before the first save, and where it is not one of ours."""
         try:
-            return (self.directory / _OWNER_FILE).read_text().strip()
-        except FileNotFoundError:
+            found = (self.directory / _OWNER_FILE).read_text().strip()
+        except (FileNotFoundError, UnicodeDecodeError):
             return ""
+        return found if _MARK.fullmatch(found) else ""
 
     def owns(self, step: int) -> bool:
         """Returns whether the checkpoint at `step` was written for this folder."""
@@ -41,7 +47,15 @@ class OwnedFolder:
         return bool(owner) and owner == self.mark
 
     def remove(self, steps: list[int]) -> list[int]:
-        """Removes those of these checkpoints that were written here, and returns their steps."""
+        """Removes those of these checkpoints that were written here, and returns their steps.
+
+        Raises:
+          ConfigError: If the folder is a link, so that what it leads to is another's. Nothing is removed then.
+        """
+        if not self.mark:
+            return []
+        if not self._is_remote:
+            rundir.check_inside(self.directory / "any", inside=self.directory.parent)
         rest = f".removed-{self.mark}"
         self._clear(f"ckpt_*{rest}")  # What an earlier removal left would be in the way.
         removed = [step for step in steps if self.owns(step)]
@@ -69,19 +83,26 @@ class OwnedFolder:
             self.directory.mkdir(parents=True, exist_ok=True)
             self._write(self.directory / _OWNER_FILE, uuid.uuid4().hex)
         begun = self.directory / _SAVING_FILE
-        if begun.exists():
+        if (cut := _read_step(begun)) is not None:
             # A save that came to its end has renamed its temporary folder; one that is there was cut off.
-            self._clear(f"ckpt_{int(json.loads(begun.read_text()))}.orbax-checkpoint-tmp*")
+            self._clear(f"ckpt_{cut}.orbax-checkpoint-tmp*")
         path = layout.step_path(self.directory, step)
         if path.exists() and not layout.is_committed(path):
             self.set_aside(step)
         self._write(begun, json.dumps(step))
 
+    @property
+    def _is_remote(self) -> bool:
+        return "://" in os.fspath(self.directory)
+
     def _clear(self, pattern: str) -> None:
         for path in self.directory.glob(pattern):
             try:
-                path.rmtree()
-            except OSError as error:
+                if self._is_remote:
+                    path.rmtree()
+                else:
+                    rundir.remove(path, inside=self.directory.parent)
+            except (OSError, ConfigError) as error:
                 # It is no checkpoint any more, and takes room only; training goes on, the next removal tries again.
                 _logger.warning("%s: can't be removed: %s", path, error)
 
@@ -89,3 +110,11 @@ class OwnedFolder:
         draft = path.with_name(f"{path.name}{_DRAFT}{uuid.uuid4().hex}")
         draft.write_text(text)
         draft.replace(path)
+
+
+def _read_step(begun: epath.Path) -> int | None:
+    """Returns the step of the save that was begun last; None where the file is not there, or holds none."""
+    try:
+        return int(begun.read_text())
+    except (FileNotFoundError, ValueError):
+        return None

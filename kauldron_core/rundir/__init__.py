@@ -30,6 +30,7 @@ from kauldron_core.rundir.pending import (
 )
 from kauldron_core.rundir.probe import check_probe, write_probe
 from kauldron_core.rundir.recording import claim_evaluation, failure, outcome, record_evaluation, remove_leftovers
+from kauldron_core.rundir.removal import check_inside, refuse_links, remove
 from kauldron_core.rundir.results import (
     Record,
     list_eval_results,
@@ -64,6 +65,7 @@ __all__ = [
     "TrialDir",
     "Wanted",
     "awaited_steps",
+    "check_inside",
     "check_name",
     "check_path",
     "check_probe",
@@ -93,6 +95,8 @@ __all__ = [
     "read_table",
     "record_evaluation",
     "refuse_address",
+    "refuse_links",
+    "remove",
     "remove_leftovers",
     "remove_temporaries",
     "result_path",

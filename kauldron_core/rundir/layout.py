@@ -217,7 +217,7 @@ class RunDir(_Dir):
 
 
 def _folders(parent: pathlib.Path, kind: type[_Folder]) -> list[_Folder]:
-    """Returns what lies in a folder, by name; nothing where it is not there."""
-    if not parent.is_dir():
+    """Returns what lies in a folder, by name; nothing where it is not there. A link is none: it is another run's."""
+    if not parent.is_dir() or parent.is_symlink():
         return []
-    return [kind(one) for one in sorted(parent.iterdir()) if not one.name.startswith(".")]
+    return [kind(one) for one in sorted(parent.iterdir()) if not one.name.startswith(".") and not one.is_symlink()]

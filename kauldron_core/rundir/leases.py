@@ -16,12 +16,11 @@ import json
 import os
 import pathlib
 import re
-import shutil
 import threading
 import time
 from typing import Any
 
-from kauldron_core.rundir import atomic, processes
+from kauldron_core.rundir import atomic, processes, removal
 
 DEFAULT_TTL_S = 60.0
 _KEPT_GENERATIONS = 8  # Old ones stay a while: a slow claimant then meets "exists" and not a free number.
@@ -150,7 +149,8 @@ class Lease:
         if self._thread is not None:
             self._thread.join()
         if forget and self.is_held():
-            shutil.rmtree(self.path, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                removal.remove(self.path, inside=self.path.parent)
         os.utime(self._descriptor, (0, 0))
         os.close(self._descriptor)
         self._descriptor = -1

@@ -148,6 +148,7 @@ def rm(place: str, steps: Sequence[str], trial: str | None, yes: bool) -> int:
     The latest of an unfinished trial stays, and so does what was not written for this trial.
     """
     folder = facts.find_one(place, trial)
+    rundir.refuse_links(folder.run() or folder)
     chosen = sorted({facts.parse_step(step, folder) for step in steps})
     latest = ckpts.latest_step(folder.checkpoints)
     if latest in chosen and folder.status() not in rundir.TERMINAL:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -38,6 +37,10 @@ def command(path: str, yes: bool) -> int:
     Files that kdr did not write stay where they are, and so do the records in MLflow. Asks first.
     """
     run_dir = find_run(path)
+    if run_dir.path.is_symlink():
+        raise ConfigError(
+            f"{run_dir.path}: is a link to {run_dir.path.resolve()}. Name that, or remove the link itself."
+        )
     if is_driven(run_dir):
         raise ConfigError(f"{run_dir.path}: a driver is at work on it. First: kdr stop {path} --wait")
     own = list(own_paths(run_dir))
@@ -57,18 +60,16 @@ def own_paths(run_dir: rundir.RunDir) -> Iterator[Path]:
     """Yields what this package has written in a run directory, `sweep.json` last: until then it is a run."""
     for trial in run_dir.trials():
         yield from _known(trial.path, _OF_TRIAL)
+    yield from _links(run_dir.trials_path)
     yield from (one for one in _known(run_dir.path, _OF_RUN) if one != run_dir.sweep_path)
     yield run_dir.sweep_path
 
 
 def remove(run_dir: rundir.RunDir) -> list[Path]:
-    """Removes it and returns what else lies there, and stays."""
+    """Removes it and returns what else lies there, and stays. Of a link only the link goes."""
     folders = [*(trial.path for trial in run_dir.trials()), run_dir.trials_path, run_dir.path]
     for path in own_paths(run_dir):
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
+        rundir.remove(path, inside=run_dir)
     left: list[Path] = []
     for folder in folders:
         if folder.is_dir() and not any(folder.iterdir()):
@@ -82,6 +83,14 @@ def _known(folder: Path, names: tuple[str, ...]) -> Iterator[Path]:
     for path in folder.iterdir():
         if path.name in names or path.name.startswith((".tmp-", ".probe-")):
             yield path
+
+
+def _links(folder: Path) -> Iterator[Path]:
+    """Yields the links in a folder of trials, or the folder itself where it is one."""
+    if folder.is_symlink():
+        yield folder
+    elif folder.is_dir():
+        yield from (one for one in folder.iterdir() if one.is_symlink())
 
 
 def _size(path: Path) -> int:

@@ -9,6 +9,7 @@ import shutil
 import pytest
 
 from kauldron_core import ckpts, konfig, rundir
+from kauldron_core.errors import ConfigError
 from pipelines.cli import main
 from tests.evaluators import tiny
 from tests.kauldron_core.ckpts import states
@@ -131,6 +132,31 @@ def test_rm_refuses_what_is_foreign_or_awaited(run: rundir.RunDir, capsys: Captu
     with rundir.Lease.acquire(rundir.work_path(trial, "probe", 100)) or pytest.fail("no lease"):
         assert "evaluator 'probe' is at work on it" in kdr(capsys, "rm", trial.path, 100, "--yes", status=2)
     assert ckpts.all_steps(trial.checkpoints) == [100, 200, 250, 300]
+
+
+def test_rm_follows_no_mark_out_of_the_folder(run: rundir.RunDir, capsys: Captured) -> None:
+    """F46: a mark that is no mark but a path; the folder it leads to stays, and so do checkpoints that have no mark."""
+    folder, precious = run.trial("0000").checkpoints, run.path.parent / "precious"
+    precious.mkdir()
+    (folder / "ckpt_1.removed-x").mkdir()
+    (folder / ".owner").write_text("x/../../../../../precious")
+    assert "was not written for this folder" in kdr(capsys, "rm", folder.parent, 100, "--yes", status=2)
+    (folder / ".saving").write_text('"100/../../../../../precious"')
+    states.save(folder.parent, 400, max_to_keep=1).close()
+    assert precious.is_dir()
+    assert ckpts.all_steps(folder) == [100, 200, 300, 400]
+
+
+def test_rm_removes_nothing_through_a_link(run: rundir.RunDir, capsys: Captured) -> None:
+    """F47: folders of trials and of checkpoints that are links into another run; what they lead to stays."""
+    other = rundir.RunDir.create(run.path.parent / "other")
+    other.trial("0000").path.symlink_to(run.trial("0000").path)
+    (other.trial("0001").create("{}").path / "checkpoints").symlink_to(run.trial("0000").checkpoints)
+    for trial in (other.trial("0000"), other.trial("0001")):
+        assert "is a link that leads out of" in kdr(capsys, "rm", trial.path, 100, "--yes", status=2)
+    with pytest.raises(ConfigError, match="checkpoints: is a link"):
+        ckpts.Checkpointer(workdir=other.trial("0001")).remove([100])
+    assert ckpts.all_steps(run.trial("0000").checkpoints) == [100, 200, 300]
 
 
 @pytest.mark.parametrize(

@@ -168,6 +168,26 @@ def test_rm_removes_what_is_its_own(
     assert main(["status", str(run.path)]) == 2
 
 
+def test_rm_takes_a_link_away_and_leaves_what_it_leads_to(
+    run: rundir.RunDir, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """F47: a trial folder, a folder in a trial, or all of `trials` that are links into another run."""
+    other, third = rundir.RunDir.create(tmp_path / "other"), rundir.RunDir.create(tmp_path / "third")
+    other.trial("0000").path.symlink_to(run.trial("0000-hidden=8").path)
+    (other.trial("0001").create("{}").path / "evals").symlink_to(run.trial("0000-hidden=8").evals)
+    third.trials_path.rmdir()
+    third.trials_path.symlink_to(run.trials_path)
+    before = sorted(run.path.rglob("*"))
+    for one in (other, third):
+        assert main(["rm", str(one.path), "--yes"]) == 0
+        assert not one.path.exists()
+    assert sorted(run.path.rglob("*")) == before
+    (tmp_path / "latest").symlink_to(run.path)
+    assert main(["rm", str(tmp_path / "latest"), "--yes"]) == 2
+    assert f"is a link to {run.path}. Name that" in capsys.readouterr().err
+    assert run.exists()
+
+
 def test_an_unknown_run_names_the_closest(
     run: rundir.RunDir, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
