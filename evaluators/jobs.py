@@ -182,13 +182,11 @@ def find_trials(run_or_trial: str | os.PathLike[str]) -> list[TrialDir]:
       ConfigError: If there are none.
     """
     path = pathlib.Path(run_or_trial)
-    if TrialDir(path).exists():
-        return [TrialDir(path)]
-    if RunDir(path).exists():
-        trials = RunDir(path).trials()
-        if not trials:
-            raise ConfigError(f"{path}: this run has no trials yet.")
+    trials = rundir.find_trials(path)
+    if trials:
         return trials
+    if RunDir(path).exists():
+        raise ConfigError(f"{path}: this run has no trials yet.")
     if path.exists():
         raise ConfigError(f"{path}: neither a run directory (no sweep.json) nor a trial (no config.json).")
     beside = path.parent.iterdir() if path.parent.is_dir() else ()

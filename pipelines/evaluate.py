@@ -15,6 +15,7 @@ from kauldron_core import konfig, rundir
 from kauldron_core.errors import ConfigError
 from pipelines.cli.commands import OverrideCommand, sorted_words
 from pipelines.cli.run import DONE, FAILED, run
+from pipelines.operations import find_folder
 from pipelines.report import make_console, make_table, number
 from pipelines.tracking import RecorderProcess, Store
 from ray_cluster import eval_jobs
@@ -84,7 +85,7 @@ def command(
     words = sorted_words(ctx)
     if words.config is None:
         raise ConfigError("the run is missing. Example: kdr eval runs/demo")
-    path, console = rundir.local_path(words.config, at="RUN"), make_console()
+    path, console = find_folder(rundir.local_path(words.config, at="RUN")), make_console()
     run_dir = _run_of(path)
     rundir.refuse_links(run_dir or path)
     if trust_run and run_dir is not None:

@@ -16,14 +16,14 @@ from kauldron_core import konfig, rundir
 from kauldron_core.errors import ConfigError, listing
 from pipelines import experiment as experiments
 from pipelines import planning
-from pipelines.cli.ckpt_facts import find_trials
 from pipelines.cli.commands import OverrideCommand, sorted_words, typed_command
 from pipelines.cli.run import DONE, FAILED, PREEMPTED, run
 from pipelines.mistakes import refuse_if_mistaken
+from pipelines.operations import find_trials
 from pipelines.report import LiveReport, print_results
 from pipelines.tracking import RecorderProcess
 from pipelines.watching import watchers
-from ray_cluster import collect, control, layout, passing, stopping
+from ray_cluster import collect, control, layout, passing, stopping, trial_logs
 from ray_cluster.sidecars import SidecarThreads
 
 _LOOK_EVERY_S = 0.5
@@ -72,7 +72,7 @@ def command(ctx: click.Context, start_from: str | None, no_tracking: bool, trust
 
 def _find_donor(text: str) -> rundir.TrialDir:
     """Returns the trial that `--start-from` names, by its folder or by that of a run with one trial."""
-    trials = find_trials(text, None)
+    trials = find_trials(text)
     if len(trials) > 1:
         folders = listing(str(trial.path) for trial in trials)
         raise ConfigError(f"--start-from={text}: this run has {len(trials)} trials. Say which one: {folders}.")
@@ -107,7 +107,9 @@ def start(
         threads = SidecarThreads([report, *([recorder] if recorder is not None else [])], run_dir)
         threads.start()
         try:
-            status = _train_and_evaluate(run_dir.trial(plan.trials[0].name), plan.sweep.stop_rules)
+            trial = run_dir.trial(plan.trials[0].name)
+            with trial_logs.copied_output(trial.logs):
+                status = _train_and_evaluate(trial, plan.sweep.stop_rules)
         except KeyboardInterrupt:
             report.say(f"Stopped before the end. To go on: {prepared.resume_command}")
             raise

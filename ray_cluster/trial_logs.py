@@ -7,6 +7,9 @@ import os
 import pathlib
 import sys
 from collections.abc import Iterator
+from typing import Any, TextIO, cast
+
+from kauldron_core import rundir
 
 
 @contextlib.contextmanager
@@ -21,6 +24,42 @@ def redirected_output(folder: str | os.PathLike[str], *, rank: int = 0) -> Itera
     suffix = f"-{rank}" if rank else ""
     with _redirected(1, target / f"stdout{suffix}.log"), _redirected(2, target / f"stderr{suffix}.log"):
         yield
+
+
+@contextlib.contextmanager
+def copied_output(folder: str | os.PathLike[str]) -> Iterator[None]:
+    """Appends what Python prints in this process to those files, too; it still goes where it went.
+
+    For a process that trains at somebody's terminal. What a Rich console shows there, its tables, is left out.
+    """
+    target = rundir.make_folder(pathlib.Path(folder))
+    with (
+        open(target / "stdout.log", "a", encoding="utf-8", buffering=1) as out,
+        open(target / "stderr.log", "a", encoding="utf-8", buffering=1) as err,
+        contextlib.redirect_stdout(cast("TextIO", _Copied(sys.stdout, out))),
+        contextlib.redirect_stderr(cast("TextIO", _Copied(sys.stderr, err))),
+    ):
+        yield
+
+
+class _Copied:
+    """A stream that writes to another one, and to a log as long as that is open."""
+
+    def __init__(self, stream: TextIO, log: TextIO):
+        self._stream, self._log = stream, log
+
+    @property
+    def rich_proxied_file(self) -> TextIO:
+        """Where a Rich console writes: it looks for this attribute."""
+        return getattr(self._stream, "rich_proxied_file", self._stream)
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError, ValueError):  # A full disk, or a log that is closed by now.
+            self._log.write(text)
+        return self._stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ from kauldron_core.rundir.backlog import Backlog, RunWatch
 from kauldron_core.rundir.committed import POINTER_FILE, committed_steps, is_committed, pack_of, saved_at_s
 from kauldron_core.rundir.events import RESUMED_FROM, Event, EventFollower, EventWriter, list_segments, read_events
 from kauldron_core.rundir.examples import read_examples, write_examples
+from kauldron_core.rundir.finding import find_one_trial, find_trial, find_trials
 from kauldron_core.rundir.layout import FORMAT, PackDir, RunDir, TrialDir
 from kauldron_core.rundir.leases import Holder, Lease, read_holder
 from kauldron_core.rundir.ledger import Strategy, Wanted, due, has_ended
@@ -74,6 +75,9 @@ __all__ = [
     "create_exclusive",
     "due",
     "failure",
+    "find_one_trial",
+    "find_trial",
+    "find_trials",
     "from_pointer",
     "has_ended",
     "is_committed",

@@ -40,7 +40,7 @@ def load_run(
     """Returns the trainer of the trial and its state, on the devices that are there.
 
     Args:
-      trial_dir: The folder of the trial.
+      trial_dir: The folder of the trial, or of a run with one trial.
       step: Which checkpoint. `best` is the one whose evaluation was best by `metric`.
       metric: `<evaluator>/<kind>/<name>`, such as `test/metrics/accuracy`; where unset that of the sweep, or the one
         by which the checkpointer keeps the best.
@@ -50,8 +50,8 @@ def load_run(
       ConfigError: If the folder is not a trial's, or nothing says which checkpoint is best.
       FileNotFoundError: If there is no such checkpoint.
     """
-    trainer = fitted(load_trial(trial_dir))
-    trial = rundir.TrialDir(trial_dir)
+    trial = rundir.find_one_trial(trial_dir)
+    trainer = fitted(load_trial(trial))
     if step == "best":
         step = _best_step(trainer, trial, metric=metric, mode=mode)
     number = -1 if step == "latest" else step

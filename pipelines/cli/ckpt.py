@@ -16,6 +16,7 @@ from kauldron_core.errors import ConfigError, listing
 from pipelines.cli import ckpt_facts as facts
 from pipelines.cli.commands import LazyGroup
 from pipelines.cli.run import DONE, FAILED
+from pipelines.operations import find_one, find_trials
 from pipelines.report import count, make_console, make_table, number
 from pipelines.report.progress import duration
 from pipelines.report.tables import size
@@ -65,7 +66,7 @@ def ls(place: str, trial: str | None, as_json: bool) -> int:
 
     The last column says why each is kept; `-` goes with the next save.
     """
-    trials = facts.find_trials(place, trial)
+    trials = find_trials(place, trial)
     found = {one.name: facts.entries(one) for one in trials}
     if as_json:
         click.echo(json.dumps({name: [dataclasses.asdict(entry) for entry in one] for name, one in found.items()}))
@@ -89,7 +90,7 @@ def ls(place: str, trial: str | None, as_json: bool) -> int:
 @json_option
 def show(place: str, step: str, trial: str | None, metric: str | None, mode: str | None, as_json: bool) -> int:
     """Show what is in one checkpoint: STEP is a number, latest or best."""
-    folder = facts.find_one(place, trial)
+    folder = find_one(place, trial)
     path = ckpts.step_path(folder.checkpoints, facts.parse_step(step, folder, metric=metric, mode=mode))
     metadata = ckpts.read_metadata(path)
     if "state" not in metadata:
@@ -119,7 +120,7 @@ def verify(place: str, steps: Sequence[str], trial: str | None) -> int:
 
     Exits with 1 if there is any. Changes nothing: a trainer that meets damage sets it aside by itself.
     """
-    trials = [facts.find_one(place, trial)] if steps and steps != ("all",) else facts.find_trials(place, trial)
+    trials = [find_one(place, trial)] if steps and steps != ("all",) else find_trials(place, trial)
     num_checked = num_damaged = 0
     for one in trials:
         for step in _steps(one, steps):
@@ -147,7 +148,7 @@ def rm(place: str, steps: Sequence[str], trial: str | None, yes: bool) -> int:
 
     The latest of an unfinished trial stays, and so does what was not written for this trial.
     """
-    folder = facts.find_one(place, trial)
+    folder = find_one(place, trial)
     rundir.refuse_links(folder.run() or folder)
     chosen = sorted({facts.parse_step(step, folder) for step in steps})
     latest = ckpts.latest_step(folder.checkpoints)

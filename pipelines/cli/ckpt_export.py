@@ -13,6 +13,7 @@ from kauldron_core.errors import ConfigError
 from pipelines.cli import ckpt_facts as facts
 from pipelines.cli.ckpt import metric_option, mode_option, place_argument, trial_option
 from pipelines.cli.run import DONE
+from pipelines.operations import find_one
 from pipelines.report.tables import size
 
 
@@ -39,7 +40,7 @@ def export(
     trained in a pack, whose own checkpoints only point to them.
     """
     konfig.trust(*trust)
-    folder = facts.find_one(place, trial)
+    folder = find_one(place, trial)
     number = facts.parse_step(step, folder, metric=metric, mode=mode)
     path = rundir.local_path(target, at="--to")
     if path.exists() and (not path.is_dir() or any(path.iterdir())):

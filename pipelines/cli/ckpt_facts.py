@@ -10,7 +10,6 @@ from typing import Any
 
 from kauldron_core import ckpts, konfig, rundir
 from kauldron_core.errors import ConfigError, listing, unknown_name
-from pipelines.operations import find_run, find_trial
 
 _WORDS = ("latest", "best")
 
@@ -32,38 +31,6 @@ class Entry:
     saved_at: float | None
     metrics: dict[str, float]
     kept: list[str]
-
-
-def find_trials(text: str, trial: str | None) -> list[rundir.TrialDir]:
-    """Returns the trials that a run (all of them, or one by name or number) or a folder with checkpoints means.
-
-    Raises:
-      ConfigError: If there is none.
-    """
-    folder = rundir.TrialDir(rundir.local_path(text, at="RUN").absolute())
-    if folder.exists() or (folder.checkpoints.is_dir() and not rundir.RunDir(folder).exists()):
-        if trial is not None:
-            raise ConfigError(f"--trial={trial}: {text} is a trial already. Leave it out, or give the run.")
-        return [folder]
-    run = find_run(text)
-    if trial is not None:
-        return [find_trial(run, trial)]
-    if not run.trials():
-        raise ConfigError(f"{run.path}: this run has no trials yet.")
-    return run.trials()
-
-
-def find_one(text: str, trial: str | None) -> rundir.TrialDir:
-    """Returns the trial that is meant, and refuses a run of several.
-
-    Raises:
-      ConfigError: If there is none, or which one is not said.
-    """
-    trials = find_trials(text, trial)
-    if len(trials) > 1:
-        names = listing(found.name for found in trials)
-        raise ConfigError(f"{text}: this run has {len(trials)} trials. Say which one: --trial=NAME of {names}.")
-    return trials[0]
 
 
 def checkpointer_of(trial: rundir.TrialDir) -> ckpts.Checkpointer:

@@ -13,6 +13,7 @@ from kauldron_core import konfig, rundir
 from kauldron_core.errors import ConfigError
 from pipelines import experiment as experiments
 from pipelines.cli.commands import LazyGroup, OverrideCommand, sorted_words
+from pipelines.operations import find_folder
 from pipelines.report import make_console, make_table
 
 COMMANDS = {
@@ -162,12 +163,10 @@ def _overridden(file: konfig.ConfigFile, words: konfig.Command) -> konfig.Config
 def _read(path: str, args: Any) -> konfig.ConfigFile:
     """Returns the config in a file, or that of a trial's folder."""
     rundir.refuse_address(path, at="CONFIG")
-    if Path(path).is_dir():
-        trial = rundir.TrialDir(path)
-        if not trial.config_path.is_file():
-            trials = [str(inner.path) for inner in rundir.RunDir(path).trials()] if rundir.RunDir(path).exists() else []
-            known = f" Its trials: {', '.join(trials[:8])}." if trials else ""
-            raise ConfigError(f"{path}: this folder is no trial, it has no {trial.config_path.name}.{known}")
+    if not Path(path).is_file() and find_folder(path).is_dir():
+        trial = rundir.find_one_trial(find_folder(path))
+        if not trial.exists():
+            raise ConfigError(f"{path}: this folder is no trial, it has no {trial.config_path.name}.")
         path = str(trial.config_path)
     return konfig.load_config_file(path, args)
 

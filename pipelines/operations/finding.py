@@ -42,22 +42,53 @@ def list_runs(root: Path) -> list[rundir.RunDir]:
     return sorted((run for run in runs if run.exists()), key=lambda run: (run.sweep_path.stat().st_mtime, run.name))
 
 
-def find_trial(run: rundir.RunDir, text: str) -> rundir.TrialDir:
-    """Returns the trial that `text` names: its name, its number, or a part of its name that no other has.
+def find_trials(text: str, trial: str | None = None) -> list[rundir.TrialDir]:
+    """Returns the trials that a run (all of them, or one by name or number) or a folder with checkpoints means.
 
     Raises:
-      ConfigError: If there is none, or more than one.
+      ConfigError: If there is none.
     """
-    trials = {trial.name: trial for trial in run.trials()}
-    if text in trials:
-        return trials[text]
-    if text.isdecimal():
-        numbered = [name for name in trials if name.partition("-")[0].lstrip("0") == text.lstrip("0")]
-    else:
-        numbered = [name for name in trials if text in name]
-    if len(numbered) > 1:
-        raise ConfigError(f"{run.path}: {text!r} is a part of {len(numbered)} trials: {', '.join(numbered[:5])}.")
-    return trials[numbered[0]] if numbered else run.find_trial(text)
+    folder = rundir.TrialDir(find_folder(text).absolute())
+    if folder.exists() or (folder.checkpoints.is_dir() and not rundir.RunDir(folder).exists()):
+        if trial is not None:
+            raise ConfigError(f"{text}: is a trial already, and no run that holds {trial!r}. Give the run.")
+        return [folder]
+    run = find_run(text)
+    if trial is not None:
+        return [rundir.find_trial(run, trial)]
+    if not run.trials():
+        raise ConfigError(f"{run.path}: this run has no trials yet.")
+    return run.trials()
+
+
+def find_one(text: str, trial: str | None = None, *, form: str = "--trial=NAME") -> rundir.TrialDir:
+    """Returns the trial that is meant, and refuses a run of several.
+
+    Args:
+      text: A run with one trial, or a trial.
+      trial: Which of a run.
+      form: How it is said on the command line, for errors.
+
+    Raises:
+      ConfigError: If there is none, or which one is not said.
+    """
+    trials = find_trials(text, trial)
+    if len(trials) > 1:
+        names = listing(found.name for found in trials)
+        raise ConfigError(f"{text}: this run has {len(trials)} trials. Say which one: {form} of {names}.")
+    return trials[0]
+
+
+def find_folder(text: str | Path) -> Path:
+    """Returns the folder that `text` means: a path, a run's name under `runs/`, or a trial by its number or part."""
+    places = (Path(text).expanduser(), Path(ROOT, text))
+    for path in places:
+        if path.exists():
+            return path
+        found = rundir.find_trials(path)
+        if found:
+            return found[0].path
+    return places[0]
 
 
 def is_driven(run: rundir.RunDir) -> bool:

@@ -12,10 +12,11 @@ import click
 from kauldron_core import rundir
 from kauldron_core.errors import ConfigError
 from pipelines.cli.run import DONE, run
-from pipelines.operations.finding import find_run, find_trial, is_driven
+from pipelines.operations.finding import find_one, find_run, is_driven
 
 EPILOG = """\b
 Examples:
+  kdr logs demo
   kdr logs demo 3
   kdr logs demo 0003-learning_rate=0.01 --follow
   kdr logs demo evaluator-eval-0-0
@@ -27,20 +28,20 @@ _TICK_S = 0.3
 
 @click.command("logs", epilog=EPILOG, context_settings={"max_content_width": 120})
 @click.argument("path", metavar="RUN")
-@click.argument("trial")
+@click.argument("trial", required=False)
 @click.option("--follow", "-f", is_flag=True, help="Go on until the trial ends, or Ctrl-C.")
-def command(path: str, trial: str, follow: bool) -> int:
+def command(path: str, trial: str | None, follow: bool) -> int:
     """Print what a trial wrote to standard output and error.
 
-    TRIAL is a trial's name, its number, or a part of its name; or the name of an evaluator's folder in RUN/logs. What a
-    trial of a pack prints is that of the whole pack.
+    TRIAL is a trial's name, its number, or a part of its name; or the name of an evaluator's folder in RUN/logs. A run
+    with one trial needs none. What a trial of a pack prints is that of the whole pack.
     """
-    run_dir = find_run(path)
-    evaluator = run_dir.path / "logs" / trial
-    if "/" not in trial and evaluator.is_dir():
-        tail, is_over = Tail(evaluator), lambda: not is_driven(run_dir)
+    evaluator = None if trial is None or "/" in trial else find_run(path).path / "logs" / trial
+    if evaluator is not None and evaluator.is_dir():
+        tail, is_over = Tail(evaluator), lambda: not is_driven(find_run(path))
     else:
-        found = find_trial(run_dir, trial)
+        found = find_one(path, trial, form="TRIAL")
+        run_dir = found.run() or rundir.RunDir(found.path)
         folder = _logs_of(run_dir, found)
         tail, is_over = Tail(folder), lambda: _has_ended(run_dir, found)
         if not follow and not folder.is_dir():

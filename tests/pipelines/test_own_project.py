@@ -96,6 +96,7 @@ def test_every_command_finds_a_project_of_ones_own(
         ["ckpt", "export", "runs/a", "--to=winner"],
         ["eval", "winner", "--no-tracking"],
         ["best", "runs/a"],
+        ["logs", "runs/a"],
     ):
         capsys.readouterr()
         assert main(words) == 0, (words, capsys.readouterr())
@@ -162,3 +163,18 @@ def test_a_refusal_says_what_to_do_on_the_command_line_and_in_python() -> None:
     text = '{"a": {"__qualname__": "fractions:Fraction", "0": 1}}'
     with pytest.raises(konfig.UntrustedError, match=r"add --trust=fractions, in Python konfig\.trust\('fractions'\)"):
         konfig.resolve(konfig.from_json(text))
+
+
+@pytest.mark.slow
+def test_what_a_failed_training_said_is_in_its_log(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """F39: the traceback of `kdr train`, and what was printed before it, are found by `kdr logs`."""
+    file = write_project(project, "own_failing")
+    code = "print('model is called'); y = nn.Dense(1)(nn.Dense(self.width)(x)); 1 / (x.shape[0] - 8); return {'y': y}"
+    text = Path(file).read_text().replace('return {"y": nn.Dense(1)(nn.Dense(self.width)(x))}', code)
+    Path(file).write_text(text)
+    assert main(["train", file, "--run.name=a", "--no-tracking"]) != 0
+    capsys.readouterr()
+    assert main(["logs", "runs/a"]) == 0
+    printed = capsys.readouterr()
+    assert "model is called" in printed.out
+    assert "Traceback" in printed.err and "ZeroDivisionError" in printed.err

@@ -103,6 +103,18 @@ def test_best_without_a_metric_lists_what_there_is(trained: rundir.TrialDir, tmp
         kd.load_run(alone, step="best", metric="inline/metrics/acuracy")
 
 
+def test_a_run_with_one_trial_is_that_trial(trained: rundir.TrialDir, tmp_path: pathlib.Path) -> None:
+    """F39: its folder will do; where there are several, they are listed."""
+    run = rundir.RunDir.create(tmp_path / "run")
+    shutil.copytree(trained.path, run.trials_path / "0000-a=1")
+    trainer, state = kd.load_run(run.path)
+    assert (trainer.workdir, int(state.step)) == (str(run.trials_path / "0000-a=1"), 12)
+    shutil.copytree(trained.path, run.trials_path / "0001-a=2")
+    with pytest.raises(ConfigError, match=r"this run has 2 trials\. Say which one: .*0000-a=1, .*0001-a=2\."):
+        kd.load_run(run.path)
+    assert int(kd.load_run(run.trials_path / "1", step=8)[1].step) == 8
+
+
 def test_what_is_not_a_trial_is_refused(trained: rundir.TrialDir, tmp_path: pathlib.Path) -> None:
     with pytest.raises(ConfigError, match="not the folder of a trial"):
         kd.load_trial(tmp_path)

@@ -131,6 +131,21 @@ def test_logs_are_found_by_number_and_by_a_part_of_the_name(
     assert "Did you mean '0001-hidden=16'?" in capsys.readouterr().err
 
 
+def test_a_run_with_one_trial_needs_no_name_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """F39: `kdr logs RUN` takes the only trial; of several it lists them."""
+    run = rundir.RunDir.create(tmp_path / "one")
+    for name in ("0000-a=1", "0001-a=2"):
+        trial = run.trial(name).create("{}")
+        (rundir.make_folder(trial.logs) / "stdout.log").write_text(f"{name}\n")
+        if name == "0000-a=1":
+            assert main(["logs", str(run.path)]) == 0
+    assert capsys.readouterr().out == "0000-a=1\n"
+    assert main(["logs", str(run.path)]) == 2
+    assert "has 2 trials. Say which one: TRIAL of 0000-a=1, 0001-a=2." in capsys.readouterr().err
+    assert main(["logs", f"{run.path}/trials/1"]) == 0
+    assert capsys.readouterr().out == "0001-a=2\n"
+
+
 def test_ls_lists_runs_with_their_statuses(run: rundir.RunDir, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ls", str(run.path.parent)]) == 0
     assert re.search(r"demo .* 4 +1 diverged, 1 failed, 1 done, 1 interrupted", capsys.readouterr().out)
