@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from kauldron_core.evals import Collected, CollectingEvaluator, EvalResult, Eval
 from kauldron_core.forward import AuxiliariesState, RngStreams, TrainState, padding_mask_of
 from kauldron_core.metrics import AverageState
 from kauldron_core.metrics.host import fetch
+from kauldron_core.rundir import Better
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -36,6 +38,10 @@ class DecodeEvaluator(CollectingEvaluator):
     decoder: Decoder
     target: str | None = None
     keep_examples: int | None = 1_000
+
+    @property
+    def directions(self) -> Mapping[str, Better]:
+        return {} if self.target is None else {"metrics/exact_match": "higher"}
 
     def collect_share(
         self, state: TrainState, stop: threading.Event | None, shard_index: int, shard_count: int

@@ -6,7 +6,7 @@ import abc
 import dataclasses
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from kauldron_core import kontext
 from kauldron_core.evals import Collected, CollectingEvaluator, shard_of
 from kauldron_core.forward import AuxiliariesState, RngStreams, TrainState
 from kauldron_core.metrics import AverageState
+from kauldron_core.rundir import Better
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -47,6 +48,10 @@ class Probe(CollectingEvaluator):
     seed: int = 0
 
     required = ("fit_ds", "ds", "model")
+
+    @property
+    def directions(self) -> Mapping[str, Better]:
+        return {"metrics/accuracy": "higher"}
 
     @abc.abstractmethod
     def fit(self, known: Features) -> classifiers.Predict:

@@ -20,7 +20,9 @@ from evaluators.seqio_metrics.tasks import INDEX, EvalTask, eval_tasks, packing_
 from kauldron_core.errors import ConfigError
 from kauldron_core.evals import Collected, CollectingEvaluator, EvalResult, EvaluationStopped, shard_of
 from kauldron_core.forward import AuxiliariesState, Context, ForwardPass, RngStreams, TrainState, padding_mask_of
+from kauldron_core.metrics.directions import check_better
 from kauldron_core.metrics.host import fetch
+from kauldron_core.rundir import Better
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -43,6 +45,8 @@ class SeqioEvaluator(CollectingEvaluator):
       batch_size: Another batch size than that of the data, a `kd.data.SeqIO`.
       num_examples: Use the first so many examples of each task.
       keep_examples: So many examples of each task are kept as a table: input, target, prediction, score.
+      better: What is better of the metrics, which SeqIO's own don't say, by name: `{"bleu": "higher"}`, or of one task
+        `{"wmt/bleu": "higher"}`. Only what ranks by one asks for it.
     """
 
     decoder: Decoder | None = None
@@ -50,10 +54,16 @@ class SeqioEvaluator(CollectingEvaluator):
     batch_size: int | None = None
     num_examples: int | None = None
     keep_examples: int = 100
+    better: Mapping[str, Better] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
+        check_better(self.better, at=f"evals.{self.name}.better")
         if getattr(self.ds, "pack", False):
             raise ConfigError(packing_refusal(f"evals.{self.name}"))
+
+    @property
+    def directions(self) -> Mapping[str, Better]:
+        return {f"metrics/{name if '/' in name else f'*/{name}'}": one for name, one in self.better.items()}
 
     def collect_share(
         self, state: TrainState, stop: threading.Event | None, shard_index: int, shard_count: int
@@ -83,6 +93,7 @@ class SeqioEvaluator(CollectingEvaluator):
             num_examples=sum(len(task.examples) for task in self._tasks),
             seconds=seconds + time.monotonic() - started,
             examples=examples or None,
+            better=self.directions,
         )
 
     def _outputs(self, task: EvalTask, state: TrainState, batches: Any, stop: threading.Event | None) -> TaskOutputs:

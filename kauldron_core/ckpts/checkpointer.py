@@ -40,7 +40,7 @@ class Checkpointer:
       keep_every_n_steps: Multiples of it are kept too.
       best_metric: `<evaluator>/<kind>/<name>`, such as `test/losses/total`, measured inside training at the
         checkpoint's step (`train/...` are the training metrics) or by a stand-alone evaluator.
-      mode: Whether `max` or `min` of it is best.
+      mode: Whether `max` or `min` of it is best; where unset the metric says it. Losses are best when lowest.
       keep_best: How many of the best are kept too; 1 where there is a metric. Those without a finite value are never
         among them.
       workdir: The folder of the experiment; the trainer's where unset.
@@ -51,7 +51,7 @@ class Checkpointer:
     max_to_keep: int | None = None
     keep_every_n_steps: int | None = None
     best_metric: str | None = None
-    mode: Literal["max", "min"] = "max"
+    mode: Literal["max", "min"] | None = None
     keep_best: int | None = None
     workdir: str | os.PathLike[str] | None = None
 
@@ -62,8 +62,8 @@ class Checkpointer:
                 raise ConfigError(f"{name}: must be at least 1 (or None), not {value}.")
         if self.save_interval_s is not None and not self.save_interval_s > 0:
             raise ConfigError(f"save_interval_s: must be above 0 (or None), not {self.save_interval_s}.")
-        if self.mode not in ("max", "min"):
-            raise ConfigError(unknown_name("mode", self.mode, ("max", "min"), at="mode"))
+        if self.mode is not None and self.mode not in rundir.MODES:
+            raise ConfigError(unknown_name("mode", self.mode, rundir.MODES, at="mode"))
         if self.best_metric is not None and self.best_metric.count("/") < 1:
             raise ConfigError(
                 f"best_metric: {self.best_metric!r} names no evaluator. The form is 'test/losses/total', or "
@@ -88,6 +88,11 @@ class Checkpointer:
     @property
     def _scores_of(self) -> str | None:
         return None if self.best_metric is None else self.best_metric.partition("/")[0]
+
+    @property
+    def _mode(self) -> rundir.Mode:
+        """Whether most or least is best; of no consequence without a metric."""
+        return rundir.Directions().mode(self.best_metric or rundir.TRAINING_LOSS, self.mode, at="checkpointer.mode")
 
     @property
     def directory(self) -> epath.Path:
@@ -243,7 +248,7 @@ class Checkpointer:
         """Returns why each committed checkpoint stays, by step; those with an empty list go with the next save.
 
         Raises:
-          ConfigError: If no evaluation makes `best_metric`.
+          ConfigError: If no evaluation makes `best_metric`, or nothing says which end of it is best.
         """
         steps = self.all_steps
         reasons = retention.reasons_to_keep(
@@ -252,7 +257,7 @@ class Checkpointer:
             keep_every_n_steps=self.keep_every_n_steps,
             scores=self.scores(),
             keep_best=self.keep_best or 1,
-            mode=self.mode,
+            mode=self._mode,
         )
         candidates = [step for step in steps if not reasons[step]]
         for step in candidates:
@@ -269,7 +274,7 @@ class Checkpointer:
     @property
     def best_step(self) -> int | None:
         """The checkpoint that is best by `best_metric`; None while none has a finite value, or no metric is set."""
-        return next(iter(retention.best_steps(self.scores(), mode=self.mode)), None)
+        return next(iter(retention.best_steps(self.scores(), mode=self._mode)), None)
 
     def remove(self, steps: Iterable[int]) -> None:
         """Removes checkpoints, whatever the settings keep.

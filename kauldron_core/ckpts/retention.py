@@ -15,7 +15,7 @@ def reasons_to_keep(
     keep_every_n_steps: int | None = None,
     scores: Mapping[int, float] | None = None,
     keep_best: int = 0,
-    mode: str = "max",
+    mode: str = "min",
 ) -> dict[int, list[str]]:
     """Returns why each checkpoint stays, by step; those with an empty list may go. The latest always stays.
 

@@ -6,6 +6,7 @@ import abc
 import dataclasses
 import threading
 import time
+from collections.abc import Mapping
 from typing import Any, ClassVar, Protocol
 
 from kauldron_core import konfig
@@ -13,6 +14,8 @@ from kauldron_core.errors import ConfigError
 from kauldron_core.evals.results import Collected, EvalResult
 from kauldron_core.evals.run_strategies import RunStrategy
 from kauldron_core.forward import AuxiliariesState, RngStreams, TrainState
+from kauldron_core.metrics import directions_of
+from kauldron_core.rundir import Better
 
 
 class EvaluationStopped(Exception):
@@ -64,6 +67,11 @@ class CollectingEvaluator(abc.ABC):
 
     def _data(self) -> Any:
         return for_eval(self.require("ds"))
+
+    @property
+    def directions(self) -> Mapping[str, Better]:
+        """What is better of its numbers, by name: `{"metrics/accuracy": "higher"}`."""
+        return directions_of(getattr(self, "metrics", None), prefix="metrics")
 
     def check(self) -> None:
         """Raises unless everything is there that an evaluation needs.
@@ -139,6 +147,7 @@ class CollectingEvaluator(abc.ABC):
             num_examples=collected.num_examples,
             seconds=seconds,
             examples=collected.examples,
+            better=self.directions,
         )
 
 

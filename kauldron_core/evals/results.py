@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from kauldron_core.forward import AuxiliariesState
+from kauldron_core.rundir import Better
 
 
 class Mergeable(Protocol):
@@ -51,6 +53,7 @@ class EvalResult:
       num_examples: Examples counted, padding excluded.
       seconds: How long it took.
       examples: One row an example, if the evaluator was asked for them.
+      better: What is better of the values, by name, as far as their metrics say so.
     """
 
     name: str
@@ -60,6 +63,7 @@ class EvalResult:
     num_examples: int
     seconds: float
     examples: list[dict[str, Any]] | None = None
+    better: Mapping[str, Better] = dataclasses.field(default_factory=dict)
 
     @property
     def examples_per_s(self) -> float:

@@ -11,8 +11,8 @@ from kauldron_core.konfig.config_dict import ConfigDict
 INHERITED: Mapping[str, str] = {"ds": "eval_ds", "losses": "train_losses", "metrics": "train_metrics"}
 """Where an experiment keeps what its evaluators leave unset, if under another name."""
 
-# What is kept and what is read, with the same numbers.
-_WITHOUT_INFLUENCE = ("per_example", "keep_examples", "discard_opt")
+# What is kept, read and said of the same numbers.
+_WITHOUT_INFLUENCE = ("better", "per_example", "keep_examples", "discard_opt")
 
 
 def evaluator_nodes(cfg: ConfigDict) -> dict[str, ConfigDict]:

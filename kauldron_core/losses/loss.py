@@ -42,6 +42,8 @@ class Loss(Metric):
         sizes give the same mean.
     """
 
+    better = "lower"
+
     step: kontext.Key = "step"
     mask: kontext.Key | None = None
     weight: float | Schedule = 1.0

@@ -6,6 +6,7 @@ from kauldron_core.metrics.average import AverageState
 from kauldron_core.metrics.calibration import ECE
 from kauldron_core.metrics.class_counts import F1, Precision, Recall
 from kauldron_core.metrics.confusion import ConfusionMatrix
+from kauldron_core.metrics.directions import directions_of
 from kauldron_core.metrics.fields import (
     concat_field,
     max_field,
@@ -71,6 +72,7 @@ __all__ = [
     "align_mask",
     "combine_masks",
     "concat_field",
+    "directions_of",
     "max_field",
     "min_field",
     "reduce_states",

@@ -28,6 +28,8 @@ class Accuracy(Metric):
       top_k: How many classes may be predicted (needs logits).
     """
 
+    better = "higher"
+
     labels: kontext.Key = kontext.REQUIRED
     logits: kontext.Key | None = None
     pred_labels: kontext.Key | None = None
@@ -85,6 +87,8 @@ class BinaryAccuracy(Metric):
       mask: Booleans or weights for the leading dimensions of the labels.
     """
 
+    better = "higher"
+
     logits: kontext.Key = kontext.REQUIRED
     labels: kontext.Key = kontext.REQUIRED
     mask: kontext.Key | None = None
@@ -108,6 +112,8 @@ class Precision1(Metric):
       labels: Shape `*b n`, 1 for each class that is right.
       mask: Booleans or weights for the leading dimensions `*b`.
     """
+
+    better = "higher"
 
     logits: kontext.Key = kontext.REQUIRED
     labels: kontext.Key = kontext.REQUIRED

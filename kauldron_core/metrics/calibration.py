@@ -31,6 +31,8 @@ class ECE(Metric):
       bins: Of equal width; each holds its right edge.
     """
 
+    better = "lower"
+
     logits: kontext.Key = kontext.REQUIRED
     labels: kontext.Key = kontext.REQUIRED
     mask: kontext.Key | None = None

@@ -102,6 +102,8 @@ class ClassCountsMetric(Metric):
 class Precision(ClassCountsMetric):
     """Of what was predicted as a class, the share that is one."""
 
+    better = "higher"
+
     @flax.struct.dataclass
     class State(ClassCounts["Precision"]):
         def compute(self) -> Any:
@@ -112,6 +114,8 @@ class Precision(ClassCountsMetric):
 class Recall(ClassCountsMetric):
     """Of the labels of a class, the share that was predicted as one."""
 
+    better = "higher"
+
     @flax.struct.dataclass
     class State(ClassCounts["Recall"]):
         def compute(self) -> Any:
@@ -121,6 +125,8 @@ class Recall(ClassCountsMetric):
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class F1(ClassCountsMetric):
     """Harmonic mean of precision and recall, of each class and then averaged."""
+
+    better = "higher"
 
     @flax.struct.dataclass
     class State(ClassCounts["F1"]):

@@ -28,6 +28,8 @@ class Psnr(Metric):
       clip: Largest ratio that an image can count with.
     """
 
+    better = "higher"
+
     pred: kontext.Key = kontext.REQUIRED
     target: kontext.Key = kontext.REQUIRED
     mask: kontext.Key | None = None
@@ -60,6 +62,8 @@ class Ssim(Metric):
       k1: Factor of the range that steadies the comparison of means.
       k2: Factor of the range that steadies the comparison of spreads.
     """
+
+    better = "higher"
 
     pred: kontext.Key = kontext.REQUIRED
     target: kontext.Key = kontext.REQUIRED

@@ -29,6 +29,8 @@ class Perplexity(Metric):
       ignore_index: Label of tokens that do not count, such as padding.
     """
 
+    better = "lower"
+
     logits: kontext.Key = kontext.REQUIRED
     labels: kontext.Key = kontext.REQUIRED
     mask: kontext.Key | None = None

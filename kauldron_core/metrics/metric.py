@@ -6,7 +6,7 @@ import abc
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import jax
@@ -14,6 +14,7 @@ import numpy as np
 from jax import core
 
 from kauldron_core import kontext
+from kauldron_core.metrics.directions import Better, check_better
 from kauldron_core.metrics.mask import MaskError, combine_masks
 from kauldron_core.metrics.state import EmptyState, State
 
@@ -70,6 +71,8 @@ def _linked(method: Callable[..., Any]) -> Callable[..., Any]:
 def _check_definition(cls: type) -> None:
     if "compute" in cls.__dict__:
         raise TypeError(f"{cls.__qualname__}: a metric defines get_state; compute belongs to its State")
+    if "better" in cls.__dict__ and not hasattr(cls.__dict__["better"], "__get__"):
+        check_better(cls.__dict__["better"], at=f"{cls.__qualname__}.better")
     state = cls.__dict__.get("State")
     if isinstance(state, type) and issubclass(state, State) and "_flax_dataclass" not in state.__dict__:
         raise TypeError(f"{state.__qualname__}: decorate the state with @flax.struct.dataclass")
@@ -98,7 +101,15 @@ class Metric(abc.ABC):
 
     A metric whose `get_state` has a `mask` can be evaluated on padded batches: it is given the padding mask, combined
     with the mask that the user wired.
+
+    What ranks trials and keeps checkpoints asks the metric which end of it is the good one: `better`.
+
+    Attributes:
+      better: `"higher"` or `"lower"`, None where neither is. A metric of several numbers may say it for each:
+        `{"recall": "higher", "misses": "lower"}`.
     """
+
+    better: ClassVar[Better | Mapping[str, Better] | None] = None
 
     # The class of its states; each metric has its own, with its own fields.
     State: ClassVar[Any] = EmptyState

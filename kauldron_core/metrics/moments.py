@@ -105,6 +105,8 @@ class R2(Metric):
       mask: Booleans or weights for the leading dimensions.
     """
 
+    better = "higher"
+
     preds: kontext.Key = kontext.REQUIRED
     targets: kontext.Key = kontext.REQUIRED
     mask: kontext.Key | None = None

@@ -45,6 +45,8 @@ class RankingMetric(Metric):
       unique_labels: The classes to average over. By default those that occur.
     """
 
+    better = "higher"
+
     logits: kontext.Key = kontext.REQUIRED
     labels: kontext.Key = kontext.REQUIRED
     mask: kontext.Key | None = None

@@ -69,6 +69,8 @@ class Mae(Metric):
       mask: Booleans or weights for the leading dimensions.
     """
 
+    better = "lower"
+
     preds: kontext.Key = kontext.REQUIRED
     targets: kontext.Key = kontext.REQUIRED
     mask: kontext.Key | None = None
@@ -89,6 +91,8 @@ class Mse(Metric):
       targets: The same shape.
       mask: Booleans or weights for the leading dimensions.
     """
+
+    better = "lower"
 
     preds: kontext.Key = kontext.REQUIRED
     targets: kontext.Key = kontext.REQUIRED

@@ -51,6 +51,11 @@ class TreeMetric(Metric):
     metric: Metric
 
     @property
+    def better(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """That of the metric."""
+        return getattr(self.metric, "better", None)
+
+    @property
     def takes_mask(self) -> bool:
         return self.metric.takes_mask
 
@@ -97,6 +102,12 @@ class TreeMap(TreeMetric):
     """
 
     State = TreeState
+
+    @property
+    def better(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """That of the metric; of one with several numbers by name, below whichever leaf."""
+        better = super().better
+        return {f"*/{name}": one for name, one in better.items()} if isinstance(better, Mapping) else better
 
     def get_state(self, **kwargs: Any) -> Any:
         return self.State(tree=self._states(kwargs))

@@ -31,6 +31,11 @@ class WeightedAverage(Metric):
         if not self.metric.takes_mask:
             raise ValueError(f"WeightedAverage: {type(self.metric).__name__} takes no mask, so it can't be weighted")
 
+    @property
+    def better(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """That of the metric."""
+        return getattr(self.metric, "better", None)
+
     def __kontext_keys__(self) -> dict[str, Any]:
         return {**kontext.get_keypaths(self.metric), "weights": self.weights}
 
@@ -78,6 +83,11 @@ class SkipIfMissing(Metric):
     metric: Metric
 
     State = OptionalState
+
+    @property
+    def better(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """That of the metric."""
+        return getattr(self.metric, "better", None)
 
     @property
     def takes_mask(self) -> bool:

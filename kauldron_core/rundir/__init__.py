@@ -30,6 +30,17 @@ from kauldron_core.rundir.pending import (
     write_pending,
 )
 from kauldron_core.rundir.probe import check_probe, write_probe
+from kauldron_core.rundir.ranking import (
+    BETTER,
+    MODES,
+    TRAINING_LOSS,
+    Better,
+    Directions,
+    Mode,
+    Ranking,
+    choose_ranking,
+    read_ranking,
+)
 from kauldron_core.rundir.recording import claim_evaluation, failure, outcome, record_evaluation, remove_leftovers
 from kauldron_core.rundir.removal import check_inside, refuse_links, remove
 from kauldron_core.rundir.results import (
@@ -44,20 +55,27 @@ from kauldron_core.rundir.status import STATUSES, TERMINAL, read_status, write_s
 from kauldron_core.rundir.tables import read_table, write_table
 
 __all__ = [
+    "BETTER",
     "DEFAULT_MAX_PENDING",
     "FORMAT",
+    "MODES",
     "POINTER_FILE",
     "RESUMED_FROM",
     "STATUSES",
     "TERMINAL",
+    "TRAINING_LOSS",
     "Backlog",
+    "Better",
+    "Directions",
     "Event",
     "EventFollower",
     "EventWriter",
     "Holder",
     "Lease",
     "PackDir",
+    "Mode",
     "Pending",
+    "Ranking",
     "Record",
     "RunDir",
     "RunLock",
@@ -70,6 +88,7 @@ __all__ = [
     "check_name",
     "check_path",
     "check_probe",
+    "choose_ranking",
     "claim_evaluation",
     "committed_steps",
     "create_exclusive",
@@ -95,6 +114,7 @@ __all__ = [
     "read_holder",
     "read_json",
     "read_pending",
+    "read_ranking",
     "read_status",
     "read_table",
     "record_evaluation",

@@ -65,6 +65,8 @@ def outcome(
         "values": {key: float(value) for key, value in result.values.items()},
         "num_examples": int(result.num_examples),
         "error": None,
+        # An evaluator that was added later is not among those that the run knew of when it began.
+        "better": dict(getattr(result, "better", {})),
         "examples_per_s": round(result.num_examples / max(measured_s, 1e-9), 3),
         **table,
     }

@@ -2,8 +2,9 @@
 
 from kauldron_core.forward import AuxiliariesState, Context, Precision, RngStream, RngStreams, TrainState
 from kauldron_core.train.continuous import continuous_eval
+from kauldron_core.train.directions import inline_losses, metric_directions
 from kauldron_core.train.events import Done, Evaluated, Event, Logged, Saved, Summarized
-from kauldron_core.train.load import best_step, load_run, load_trial
+from kauldron_core.train.load import BestCheckpoint, best_checkpoint, best_step, load_run, load_trial
 from kauldron_core.train.loop import iter_train
 from kauldron_core.train.multi_step import MultiContext, MultiTrainStep
 from kauldron_core.train.profiler import Profiler
@@ -16,6 +17,7 @@ from kauldron_core.train.writer import EventLog, EventsWriter, NoWriter, Writer
 
 __all__ = [
     "AuxiliariesState",
+    "BestCheckpoint",
     "Context",
     "Done",
     "Evaluated",
@@ -40,10 +42,13 @@ __all__ = [
     "TrainStep",
     "Trainer",
     "Writer",
+    "best_checkpoint",
     "best_step",
     "continuous_eval",
+    "inline_losses",
     "iter_train",
     "load_config",
     "load_run",
     "load_trial",
+    "metric_directions",
 ]

@@ -32,6 +32,11 @@ def replace(part: _T, **changes: Any) -> _T:
     return _replace(part, changes, inherited=_inherited(part) - changes.keys())
 
 
+def is_inherited(part: Any, name: str) -> bool:
+    """Returns whether a field of `part` holds what it inherited, and not what it was given."""
+    return name in _inherited(part)
+
+
 def _replace(part: Any, changes: dict[str, Any], *, inherited: frozenset[str]) -> Any:
     changes = {name: value for name, value in changes.items() if not _is_same(getattr(part, name), value)}
     if not changes:

@@ -21,6 +21,7 @@ from kauldron_core.train import consistency, continuous, eval_programs, loop
 from kauldron_core.train import inherit as inherit_lib
 from kauldron_core.train.compiled import Source
 from kauldron_core.train.context_specs import context_specs
+from kauldron_core.train.directions import with_mode
 from kauldron_core.train.events import Event
 from kauldron_core.train.inherit import inherit
 from kauldron_core.train.profiler import Profiler
@@ -140,6 +141,7 @@ class Trainer:
         for name, part in _bound_parts(self).items():
             object.__setattr__(self, name, part)
         consistency.check_best_metric(self)
+        object.__setattr__(self, "checkpointer", with_mode(self))
 
     def __post_konfig_resolve__(self, cfg: Any) -> None:
         object.__setattr__(self, "raw_cfg", cfg)
