@@ -57,10 +57,10 @@ class Directions:
         """Returns these and, where they say nothing, others."""
         return Directions({**others, **self.known}) if others else self
 
-    def with_record(self, record: Mapping[str, Any]) -> Directions:
-        """Returns these and what the record of an evaluation says of its own numbers."""
+    def with_record(self, evaluator: str, record: Mapping[str, Any]) -> Directions:
+        """Returns these and what the record of an evaluation says of the numbers of its evaluator."""
         added = Directions.read(record.get("better")).known
-        return self.joined({f"{record.get('evaluator')}/{name}": better for name, better in added.items()})
+        return self.joined({f"{evaluator}/{name}": better for name, better in added.items()})
 
     def of(self, metric: str) -> Better | None:
         """Returns what is better of a metric, None where nothing says so."""

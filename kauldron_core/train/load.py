@@ -104,11 +104,12 @@ def best_checkpoint(
     Raises:
       ConfigError: If no metric is known, or which end of it is best, or no checkpoint has a finite value of it.
     """
-    values, said = _measured(trial)
-    sweep = _sweep_of(trial)
-    said = (
-        rundir.Directions.read(sweep.get("directions")).joined((known or rundir.Directions()).known).joined(said.known)
-    )
+    sweep, (values, recorded) = _sweep_of(trial), _measured(trial)
+    if metric is not None and metric not in values:
+        raise ConfigError(unknown_name("metric", metric, values, at=os.fspath(trial)))
+    said = rundir.Directions.read(sweep.get("directions"))
+    for others in (known, recorded):
+        said = said.joined(others.known if others is not None else {})
     ranking = _ranking(trial, sweep, metric, mode, directions=said, at=at.replace("metric", "mode"))
     if ranking is None:
         raise ConfigError(
@@ -118,8 +119,8 @@ def best_checkpoint(
     if ranking.metric not in values:
         raise ConfigError(unknown_name("metric", ranking.metric, values, at=os.fspath(trial)))
     scores = values[ranking.metric]
-    best = min(scores, key=lambda step: (*ranking.badness(scores[step]), step))
-    if not math.isfinite(scores[best]):
+    best = min(scores, key=lambda step: (*ranking.badness(scores[step]), step), default=None)
+    if best is None or not math.isfinite(scores[best]):
         raise ConfigError(f"{os.fspath(trial)}: no checkpoint has a finite {ranking.metric!r}.")
     return BestCheckpoint(best, ranking)
 
@@ -154,8 +155,8 @@ def _measured(trial: rundir.TrialDir) -> tuple[dict[str, dict[int, float]], rund
     records = [(event["split"], event["step"], event["values"]) for event in inline]
     for (name, step), record in rundir.read_eval_results(trial).items():
         records.append((name, step, record.get("values") or {}))
-        said = said.with_record(record)
+        said = said.with_record(name, record)
     for name, step, values in records:
-        for key, value in values.items() if step in steps else ():
-            found.setdefault(f"{name}/{key}", {})[step] = value
+        for key, value in values.items():
+            found.setdefault(f"{name}/{key}", {}).update({step: value} if step in steps else {})
     return found, said

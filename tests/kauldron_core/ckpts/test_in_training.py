@@ -37,7 +37,8 @@ class Turning:
 
 
 def test_the_best_and_the_latest_are_kept(tmp_path: pathlib.Path) -> None:
-    checkpointer = ckpts.Checkpointer(save_interval_steps=4, max_to_keep=1, best_metric=METRIC, mode="min")
+    """F01: of a loss the lowest is kept, though nobody gave a mode."""
+    checkpointer = ckpts.Checkpointer(save_interval_steps=4, max_to_keep=1, best_metric=METRIC)
     trainer = _trainer(tmp_path, checkpointer=checkpointer, optimizer=optax.sgd(Turning()), num_train_steps=12)
     found = [event.values["losses/total"] for event in trainer.iter_train() if isinstance(event, kd.train.Evaluated)]
     scores = dict(zip((4, 8, 12), found, strict=True))

@@ -16,6 +16,7 @@ import pytest
 from kauldron_core import kd, konfig, rundir
 from kauldron_core.errors import ConfigError, RunFailed
 from kauldron_core.evals import StandaloneEveryCheckpoint, StandaloneLastCheckpoint
+from kauldron_core.train import best_checkpoint
 from tests.kauldron_core import experiments
 
 
@@ -87,11 +88,28 @@ def test_best_is_by_the_metric_of_the_sweep_unless_another_is_named(trained: run
     assert int(state.step) == worst
 
 
+def test_the_direction_of_best_is_that_of_the_metric(trained: rundir.TrialDir, tmp_path: Any) -> None:
+    """F01: a loss and a metric that says so are best where they are lowest, with no mode and no sweep."""
+    losses = _losses(trained)
+    best = min(losses, key=lambda step: losses[step])
+    alone = shutil.copytree(trained.path, tmp_path / "alone")
+    assert int(kd.load_run(alone, step="best", metric="inline/losses/total")[1].step) == best
+    trial = rundir.TrialDir(alone)
+    for step, value in ((4, 0.5), (8, 0.25), (12, 0.75)):
+        record = {"status": "done", "values": {"metrics/bpc": value}, "better": {"metrics/bpc": "lower"}}
+        rundir.write_eval_result(trial, "test", step, record)
+    assert int(kd.load_run(alone, step="best", metric="test/metrics/bpc")[1].step) == 8
+    found = best_checkpoint(trial, metric="test/metrics/bpc")
+    assert str(found.ranking) == "test/metrics/bpc, lower is better"
+
+
 def test_best_reads_the_results_of_evaluators_and_never_takes_nan(trained: rundir.TrialDir, tmp_path: Any) -> None:
     trial = rundir.TrialDir(shutil.copytree(trained.path, tmp_path / "trial"))
     for step, value in ((4, 0.5), (8, 0.25), (12, float("nan"))):
         rundir.write_eval_result(trial, "test", step, {"status": "done", "values": {"metrics/accuracy": value}})
-    assert int(kd.load_run(trial.path, step="best", metric="test/metrics/accuracy")[1].step) == 4
+    with pytest.raises(ConfigError, match=r"^mode: unset, and nothing says whether more or less of 'test/metrics/acc"):
+        kd.load_run(trial.path, step="best", metric="test/metrics/accuracy")
+    assert int(kd.load_run(trial.path, step="best", metric="test/metrics/accuracy", mode="max")[1].step) == 4
     assert int(kd.load_run(trial.path, step="best", metric="test/metrics/accuracy", mode="min")[1].step) == 8
 
 

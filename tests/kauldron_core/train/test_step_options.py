@@ -276,6 +276,27 @@ def test_an_evaluator_that_is_not_there_cannot_tell_the_best_checkpoint() -> Non
     with pytest.raises(ConfigError, match=r"best_metric: unknown metric 'test/metrics/acuracy'\. Did you mean"):
         trainer(evals=evals, checkpointer=kd.ckpts.Checkpointer(best_metric="test/metrics/acuracy"))
     trainer(evals=evals, checkpointer=kd.ckpts.Checkpointer(best_metric="test/metrics/accuracy"))
+
+
+@pytest.mark.parametrize(
+    ("metric", "mode"), [("test/metrics/accuracy", "max"), ("test/losses/total", "min"), ("train/losses/xent", "min")]
+)
+def test_the_checkpointer_takes_the_direction_of_its_metric(metric: str, mode: str) -> None:
+    """F01: retention asks the metric; what says nothing is refused when the trainer is built."""
+    evals = {"test": kd.evals.Evaluator(run=kd.evals.StandaloneEveryCheckpoint())}
+    made = trainer(evals=evals, checkpointer=kd.ckpts.Checkpointer(best_metric=metric))
+    assert made.checkpointer is not None and made.checkpointer.mode == mode
+
+
+def test_a_best_metric_that_says_no_direction_needs_a_mode() -> None:
+    metrics = {"size": kd.metrics.Average(values="preds")}
+    evals = {"test": kd.evals.Evaluator(run=kd.evals.StandaloneEveryCheckpoint(), metrics=metrics)}
+    with pytest.raises(ConfigError, match=r"^checkpointer\.mode: unset, and nothing says whether more or less of"):
+        trainer(evals=evals, checkpointer=kd.ckpts.Checkpointer(best_metric="test/metrics/size"))
+    trainer(evals=evals, checkpointer=kd.ckpts.Checkpointer(best_metric="test/metrics/size", mode="min"))
+
+
+def test_a_precision_that_is_no_type_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"precision\.compute: unknown type 'bfloat61'\. Did you mean 'bfloat16'"):
         kd.train.Precision(compute="bfloat61")
 
