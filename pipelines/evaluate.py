@@ -192,6 +192,10 @@ def _start_recorder(run_dir: rundir.RunDir, console: Console) -> RecorderProcess
     """Starts to record beside the evaluations. The driver of the run may be at work, so it is left alone."""
     if not run_dir.exists():
         return None
+    fault = rundir.try_writing(run_dir.path)
+    if fault is not None:
+        console.print(f"not recorded in MLflow: {run_dir.path}: {fault.strerror}", markup=False, soft_wrap=True)
+        return None
     recorder = RecorderProcess(
         Store.at(run_dir.path.absolute().parent),
         warn=lambda line: console.print(line, markup=False, soft_wrap=True),

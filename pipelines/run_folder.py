@@ -51,6 +51,13 @@ def make_root(spec: Sweep) -> None:
         root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"--run.root: {spec.root!r} can't be a folder of runs: {error.strerror}.") from error
+    run = root / (spec.name or "")
+    place = run if run.is_dir() else root
+    fault = rundir.try_writing(place)
+    if fault is not None:
+        raise ConfigError(
+            f"--run.root: nothing can be written in {place}: {fault.strerror}. Choose another --run.root."
+        )
 
 
 def place_store(spec: Sweep) -> Store:

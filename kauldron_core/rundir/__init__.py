@@ -5,6 +5,7 @@ from kauldron_core.rundir.atomic import (
     make_folder,
     read_json,
     remove_temporaries,
+    try_writing,
     write_atomic,
     write_json,
 )
@@ -127,6 +128,7 @@ __all__ = [
     "run_watch_path",
     "saved_at_s",
     "to_pointer",
+    "try_writing",
     "watch_path",
     "work_path",
     "write_atomic",

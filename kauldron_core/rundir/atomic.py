@@ -111,6 +111,15 @@ def temporary_path(folder: pathlib.Path) -> pathlib.Path:
     return folder / f"{_TEMPORARY}{_machine()}-{os.getpid()}-{os.urandom(6).hex()}"
 
 
+def try_writing(folder: str | os.PathLike[str]) -> OSError | None:
+    """Returns what the system says against a new file in `folder`, None where there can be one."""
+    try:
+        _remove(_write_temporary(pathlib.Path(folder), b""))
+    except OSError as error:
+        return error
+    return None
+
+
 def write_all(descriptor: int, data: bytes) -> None:
     """Writes all of `data`, however the system splits it."""
     view = memoryview(data)

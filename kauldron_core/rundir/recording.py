@@ -31,7 +31,11 @@ def claim_evaluation(
     if not again and results.read_eval_result(trial_dir, name, step) is not None:
         return None
     path, note = pending.work_path(trial_dir, name, step), f"evaluating {name} at step {step}"
-    lease = Lease.acquire(path, note=note) if ttl_s is None else Lease.acquire(path, ttl_s, note=note)
+    try:
+        lease = Lease.acquire(path, note=note) if ttl_s is None else Lease.acquire(path, ttl_s, note=note)
+    except OSError as error:
+        error.add_note("A result is written beside its checkpoint: to make new ones, copy the run to where that works.")
+        raise
     if lease is None:
         return None
     # Whoever held it before may have just finished.

@@ -11,6 +11,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from kauldron_core.errors import unknown_name
+from pipelines.cli.debugging import FLAG, add_debug_option
 
 if TYPE_CHECKING:
     from kauldron_core import konfig
@@ -44,7 +45,7 @@ class OverrideCommand(click.Command):
             args, program=ctx.command_path, flags=flags, options=options, max_words=self.max_words
         )
         ctx.meta[_COMMAND] = command
-        ctx.meta[_TYPED] = shlex.join([*ctx.command_path.split(), *args])
+        ctx.meta[_TYPED] = shlex.join([*ctx.command_path.split(), *(word for word in args if word != FLAG)])
         for note in command.notes:
             click.echo(f"note: {note}", err=True)
         return super().parse_args(ctx, list(command.rest))
@@ -95,7 +96,7 @@ class LazyGroup(click.Group):
         if cmd_name not in self.table:
             return None
         module, _, attribute = self.table[cmd_name][0].partition(":")
-        return getattr(importlib.import_module(module), attribute)
+        return add_debug_option(getattr(importlib.import_module(module), attribute))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -7,17 +7,23 @@
 | 2 | the user's mistake: one line, no traceback |
 | 130 | interrupted (Ctrl-C) |
 | 143 | preempted (SIGTERM); the same command goes on from the last checkpoint |
+
+What a user or a machine does is told in one line; `--debug`, or `KDR_DEBUG=1`, shows the traceback before it. Only an
+error that nobody foresaw shows it always.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 
 import click
 
-from kauldron_core.errors import ConfigError, RunFailed
+from kauldron_core.errors import ConfigError, RunFailed, first_line
+from kauldron_core.machine import machine_fault
+from pipelines.cli.debugging import add_debug_option, is_debugging
 
 DONE, FAILED, MISTAKE, INTERRUPTED, PREEMPTED = 0, 1, 2, 130, 143
 
@@ -25,6 +31,7 @@ DONE, FAILED, MISTAKE, INTERRUPTED, PREEMPTED = 0, 1, 2, 130, 143
 def run(command: click.Command, argv: Sequence[str] | None = None, *, program: str) -> int:
     """Returns the exit status of `command` with the words `argv` (those of this process)."""
     words = list(sys.argv[1:] if argv is None else argv)
+    add_debug_option(command)
     try:
         if words and "--help" not in words:
             from kauldron_core.konfig.project_path import add_project  # `kdr --help` does without konfig
@@ -32,22 +39,44 @@ def run(command: click.Command, argv: Sequence[str] | None = None, *, program: s
             add_project()
         status = command.main(words, prog_name=program, standalone_mode=False)
         sys.stdout.flush()
-    except ConfigError as error:
-        return _refuse(str(error), MISTAKE)
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         return MISTAKE
-    except click.ClickException as error:
-        return _refuse(error.format_message(), MISTAKE)
-    except RunFailed as error:
-        return _refuse(str(error), FAILED)
-    except (KeyboardInterrupt, click.Abort):
-        return _refuse("interrupted", INTERRUPTED)
     except BrokenPipeError:
         # The reader (`| head`) has enough. Python would complain once more when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
+    except (Exception, KeyboardInterrupt) as error:
+        return _tell(error, is_debugging=is_debugging(words))
     return status if isinstance(status, int) else DONE
+
+
+def _tell(error: BaseException, *, is_debugging: bool) -> int:
+    """Says what went wrong, and returns the exit status."""
+    if is_debugging:
+        traceback.print_exception(error)
+    match error:
+        case ConfigError():
+            return _refuse(str(error), MISTAKE)
+        case click.Abort() | KeyboardInterrupt():
+            return _refuse("interrupted", INTERRUPTED)
+        case click.ClickException():
+            return _refuse(error.format_message(), MISTAKE)
+        case RunFailed():
+            return _refuse(str(error), FAILED)
+        case _:
+            return _tell_other(error, is_debugging=is_debugging)
+
+
+def _tell_other(error: BaseException, *, is_debugging: bool) -> int:
+    """Says what no part of ours has put into words: what the machine did in one line, a fault with its traceback."""
+    fault = machine_fault(error)
+    if fault is not None:
+        hint = "" if is_debugging else " (--debug shows where.)"
+        return _refuse(f"{fault}{hint}", MISTAKE if fault.is_mistake else FAILED)
+    if not is_debugging:
+        traceback.print_exception(error)
+    return _refuse(f"{first_line(error)} (not foreseen; the lines above say where)", FAILED)
 
 
 def _refuse(message: str, status: int) -> int:

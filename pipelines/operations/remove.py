@@ -49,7 +49,10 @@ def command(path: str, yes: bool) -> int:
     if not yes and not click.confirm(f"Remove {run_dir.path} with {trials}, {size(total)}?"):
         click.echo("nothing was removed")
         return DONE
-    left = remove(run_dir)
+    try:
+        left = remove(run_dir)
+    except OSError as error:
+        raise ConfigError(f"{run_dir.path}: can't be removed, what is left of it stays: {error.strerror}.") from error
     click.echo(f"removed {run_dir.path}, {size(total)}")
     for kept in left:
         click.echo(f"kept {kept}, which kdr did not write")

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from importlib.metadata import version
+from pathlib import Path
 
 import click
 import pytest
@@ -75,9 +76,63 @@ def test_a_command_returns_its_status(status: int) -> None:
     assert run(click.Command("one", callback=lambda: status), [], program="kdr") == status
 
 
-def test_a_fault_of_ours_keeps_its_traceback() -> None:
-    with pytest.raises(ZeroDivisionError):
-        run(click.Command("one", callback=lambda: 1 // 0), [], program="kdr")
+def test_an_error_that_nobody_foresaw_keeps_its_traceback_and_ends_in_one_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(click.Command("one", callback=lambda: 1 // 0), [], program="kdr") == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("Traceback")
+    assert lines[-1].startswith("error: ZeroDivisionError: ")
+    assert lines[-1].endswith("(not foreseen; the lines above say where)")
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "line"),
+    [
+        (PermissionError(13, "Permission denied", "/a/b"), 2, "/a/b: Permission denied."),
+        (OSError(30, "Read-only file system", "/a/b"), 2, "/a/b: Read-only file system."),
+        (OSError(28, "No space left on device"), 1, "No space left on device."),
+        (ValueError("RESOURCE_EXHAUSTED: writing /a: No space left on device"), 1, "No space left on device."),
+        (FileNotFoundError(2, "No such file or directory", "/a"), 2, "/a: No such file or directory."),
+    ],
+    ids=str,
+)
+def test_what_a_machine_refuses_is_one_line(
+    error: Exception, status: int, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """F26, F27: 32 to 41 lines of traceback."""
+    error.add_note("Kept: all. To go on: kdr status demo")
+
+    @click.command()
+    def command() -> None:
+        raise error
+
+    assert run(command, [], program="kdr") == status
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    assert f"{line} Kept: all. To go on: kdr status demo (--debug shows where.)" in told
+
+
+def test_debug_shows_the_traceback_of_what_is_one_line_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["status", "nothing"]) == 2
+    assert "Traceback" not in capsys.readouterr().err
+    for words in (["status", "nothing", "--debug"], ["--debug", "status", "nothing"]):
+        assert main(words) == 2
+        lines = capsys.readouterr().err.splitlines()
+        assert lines[0].startswith("Traceback")
+        assert lines[-1].startswith("error: unknown run 'nothing'")
+    monkeypatch.setenv("KDR_DEBUG", "1")
+    assert main(["status", "nothing"]) == 2
+    assert capsys.readouterr().err.startswith("Traceback")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_takes_debug(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([name, "--help"]) == 0
+    assert "--debug" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
