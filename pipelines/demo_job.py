@@ -93,7 +93,8 @@ def ray_head(*, num_cpus: int = 2) -> Iterator[Head]:
     Raises:
       RunFailed: If it does not answer in time.
     """
-    folder = Path(tempfile.mkdtemp(prefix="kdr-", dir="/tmp"))  # Ray's sockets lie below, and their paths are short
+    # Ray's sockets lie below, and their paths are short. Ray opens the folder that it is given to everybody.
+    folder = Path(tempfile.mkdtemp(prefix="kdr-", dir="/tmp"))
     environment = {
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
         "RAY_AUTH_MODE": "token",
@@ -104,7 +105,7 @@ def ray_head(*, num_cpus: int = 2) -> Iterator[Head]:
     ports: dict[str, int] = dict(zip(_PORTS, _free_ports(len(_PORTS)), strict=True))
     with (folder / "head.log").open("w") as log:
         process = subprocess.Popen(
-            [_beside("ray"), "start", "--head", "--block", *_options(folder, ports, num_cpus)],
+            [_beside("ray"), "start", "--head", "--block", *_options(folder / "ray", ports, num_cpus)],
             env={**{name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}, **environment},
             stdout=log,
             stderr=subprocess.STDOUT,

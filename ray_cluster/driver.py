@@ -252,6 +252,4 @@ class _Sweeping:
             trust=self.plan.trust,
             code=str(self._run.code),
             stop=self.plan.sweep.stop_rules,
-            # Beside the runs, so that the next sweep finds the programs of this one.
-            compilation_cache=str(self._run.path.parent / ".jax_cache"),
         )

@@ -107,7 +107,6 @@ class _Evaluating:
             platform=environment.platform_of(resources),
             trust=self._job.trust,
             code=str(self._run.code),
-            compilation_cache=str(self._run.path.parent / ".jax_cache") if self._run.exists() else None,
         )
         pool = EvalPool(
             evaluators=(),

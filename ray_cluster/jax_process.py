@@ -5,10 +5,7 @@ from __future__ import annotations
 import contextlib
 import fnmatch
 import glob
-import hashlib
 import os
-import pathlib
-import platform as machine
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,6 +14,7 @@ from typing import Any
 from kauldron_core import konfig, rundir
 from kauldron_core.errors import RunFailed
 from kauldron_core.konfig.code_copies import add_code_folder
+from ray_cluster.program_cache import use_program_cache
 from ray_cluster.stopping import StopRule
 
 _TPU_DEVICES = ("/dev/accel[0-9]*", "/dev/vfio/[0-9]*")
@@ -47,7 +45,6 @@ class ProcessSettings:
       platform: The platform that JAX must find: `cpu`, `gpu` or `tpu`.
       trust: Packages whose names configs may call, beside the built-in list.
       code: Folder with the run's copies of config files, of which those are imported that `trust` names.
-      compilation_cache: Folder of compiled programs that outlive the process; None keeps none.
       niceness: Added to the process's own; 10 lets training go first.
       stop: What ends a trial before its last step.
     """
@@ -57,7 +54,6 @@ class ProcessSettings:
     platform: str = "cpu"
     trust: tuple[str, ...] = ()
     code: str | None = None
-    compilation_cache: str | None = None
     niceness: int = 0
     stop: tuple[StopRule, ...] = ()
 
@@ -129,7 +125,7 @@ def prepare_process(settings: ProcessSettings, join: Callable[[], None] | None =
         add_code_folder(settings.code)
     import jax  # Two seconds, and only after the variables of this process stand.
 
-    _use_compilation_cache(jax, settings)
+    use_program_cache(jax, settings.platform)
     if join is not None:
         join()
     found = _default_platform(jax, settings.platform)
@@ -162,25 +158,3 @@ def holders(patterns: Sequence[str]) -> list[int]:
             if any(fnmatch.fnmatch(target, pattern) for pattern in patterns):
                 found.add(int(link.split("/")[2]))
     return sorted(found - {os.getpid()})
-
-
-def _use_compilation_cache(jax: Any, settings: ProcessSettings) -> None:
-    if settings.compilation_cache is None:
-        return
-    folder = pathlib.Path(settings.compilation_cache) / _machine_kind(settings.platform)
-    jax.config.update("jax_compilation_cache_dir", os.fspath(folder))
-    # Small programs too: a sweep's trials are many and short, and a restarted one must not compile again.
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-
-
-def _machine_kind(platform: str) -> str:
-    """Returns a name that differs where a compiled CPU program of one node could not run on another."""
-    if platform != "cpu":
-        return platform
-    try:
-        lines = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return f"cpu-{machine.machine()}"
-    features = next((line for line in lines if line.startswith(("flags", "Features"))), "")
-    return f"cpu-{machine.machine()}-{hashlib.sha256(features.encode()).hexdigest()[:12]}"

@@ -66,9 +66,10 @@ def ray_session(run: rundir.RunDir, address: str, *, sends: Mapping[str, Any] | 
 @contextlib.contextmanager
 def _local_ray(run: rundir.RunDir) -> Iterator[None]:
     _remove_leftovers()
-    temp_dir = tempfile.mkdtemp(prefix=_TEMP_PREFIX, dir=_TEMP_ROOT)
+    # Only its owner may look into it; Ray opens the folder that it is given to everybody.
+    private = tempfile.mkdtemp(prefix=_TEMP_PREFIX, dir=_TEMP_ROOT)
     token_path = run.path / TOKEN_FILE
-    in_use = _mark_in_use(temp_dir)
+    in_use = _mark_in_use(private)
     try:
         _write_private(token_path, os.environ["RAY_AUTH_TOKEN"])
         # JAX warns of a fork; each of these becomes another program at once.
@@ -81,13 +82,13 @@ def _local_ray(run: rundir.RunDir) -> Iterator[None]:
                 log_to_driver=False,
                 configure_logging=False,
                 object_store_memory=_OBJECT_STORE_BYTES,
-                _temp_dir=temp_dir,
+                _temp_dir=os.path.join(private, "ray"),
             )
         yield
     finally:
         ray.shutdown()
         token_path.unlink(missing_ok=True)
-        shutil.rmtree(temp_dir, ignore_errors=True)
+        shutil.rmtree(private, ignore_errors=True)
         os.close(in_use)
 
 
@@ -127,10 +128,12 @@ def _mark_in_use(folder: str) -> int:
 def _remove_leftovers() -> None:
     """Removes the folders of drivers that were killed: the system has given their locks back."""
     for path in glob.glob(f"{_TEMP_ROOT}/{_TEMP_PREFIX}*/{_IN_USE}"):
-        # Another user's, or just being removed by another driver.
+        # Just being removed by another driver.
         with contextlib.suppress(OSError), open(path, "rb+") as mark:
             fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(os.path.dirname(path), ignore_errors=True)
+            folder = os.path.dirname(path)
+            if os.lstat(folder).st_uid == os.geteuid() and not os.path.islink(folder):
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _join(address: str, sends: Mapping[str, Any] | None) -> None:

@@ -67,7 +67,6 @@ def trainable(
             run_dir=str(run.path),
             platform=environment.platform_of(owned),
             trust=konfig.trusted_packages(),
-            compilation_cache=str(run.path.parent / ".jax_cache"),
         ),
         variables=environment.worker_variables(plan, owned),
         resources=owned,

@@ -32,7 +32,7 @@ def ray_session(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def root(tmp_path_factory):
-    """The folder of all runs: they share one compilation cache."""
+    """The folder of all runs."""
     return tmp_path_factory.mktemp("runs")
 
 

@@ -60,6 +60,11 @@ def left_over(run: rundir.RunDir) -> list[pathlib.Path]:
 @pytest.mark.usefixtures("ray_session", "no_leaks")
 class TestOnActors:
     def test_a_killed_actor_is_made_anew_and_each_checkpoint_has_one_result(self, run: rundir.RunDir) -> None:
+        """F44, F58: nothing in RUN/code runs when actors start; no programs are kept in or beside the run."""
+        canary = run.path.parent / "canary"
+        for name in ("sitecustomize", "usercustomize", "jax"):
+            file = rundir.make_folder(run.code) / f"{name}.py"
+            file.write_text(f"open({str(canary)!r}, 'a').write({name!r})")
         job = eval_jobs.EvalJob(run_dir=str(run.path), **TWO)
         told: list[rundir.Record] = []
 
@@ -76,6 +81,8 @@ class TestOnActors:
         # What has a record needs no actor, nor Ray.
         again = eval_jobs.evaluate(evaluators.plan_run(run, step="all"), job, address="127.0.0.1:1")
         assert again == records
+        assert not canary.exists()
+        assert list(run.path.parent.glob("**/*jax_cache*")) == []
 
     @pytest.mark.soak
     def test_a_run_is_followed_in_shares_that_give_the_result_of_the_whole(self, run: rundir.RunDir) -> None:

@@ -1,6 +1,8 @@
 """The folder of a local Ray goes with its driver, at the latest when the next one starts."""
 
 import os
+import pathlib
+import stat
 
 import pytest
 
@@ -26,3 +28,15 @@ def test_the_folder_of_a_killed_driver_is_removed_and_a_living_ones_is_not(sessi
     session._remove_leftovers()
     assert sorted(os.listdir(tmp_path)) == sorted(os.path.basename(path) for path in (living, foreign))
     os.close(descriptor)
+
+
+@pytest.mark.cluster
+@pytest.mark.usefixtures("ray_session")
+def test_nobody_else_may_look_into_the_folder_of_a_local_ray():
+    """F57: Ray opens the folder that it is given to everybody, so it lies in one that is its owner's alone."""
+    import ray
+
+    session_dir = pathlib.Path(ray._private.worker._global_node.get_session_dir_path())
+    private = next(folder for folder in session_dir.parents if folder.name.startswith("kdr-"))
+    assert stat.S_IMODE(private.stat().st_mode) == 0o700
+    assert private.parent == pathlib.Path("/tmp")
