@@ -13,7 +13,7 @@ from evaluators import trial as trial_lib
 from evaluators.sources import Task, evaluate_source
 from evaluators.trial import Changes
 from kauldron_core import konfig, rundir
-from kauldron_core.errors import ConfigError, unknown_name
+from kauldron_core.errors import ConfigError, DamagedFile, unknown_name
 from kauldron_core.rundir import Record, RunDir, TrialDir
 
 StepWord = Literal["latest", "best", "all", "due"]
@@ -198,17 +198,24 @@ def _plan(trials: list[TrialDir], request: _Request) -> tuple[list[Task], list[R
     """Returns the evaluations to make, and a record for each trial that has no such checkpoint."""
     tasks: list[Task] = []
     missing: list[Record] = []
+    damaged: list[Record] = []
     for trial in trials:
-        names = _evaluators(trial, request)
+        try:
+            names = _evaluators(trial, request)
+        except DamagedFile as error:
+            if len(trials) == 1:
+                raise
+            damaged.append(_skipped(trial, request.as_name or "-", request.step, str(error)))
+            continue
         steps = rundir.committed_steps(trial.checkpoints)
         found = _tasks(trial, names, steps, request)
         if not found and request.step != "due":
             error = "there is no checkpoint" if not steps else f"there is no checkpoint at step {request.step}"
             missing += [_skipped(trial, request.as_name or name, request.step, error) for name in names]
         tasks += found
-    if missing and len({record["trial"] for record in missing}) == len(trials):
+    if missing and len({record["trial"] for record in missing}) == len(trials) - len(damaged):
         raise ConfigError(_no_checkpoint(trials, request.step))
-    return tasks, missing
+    return tasks, [*damaged, *missing]
 
 
 def _tasks(trial: TrialDir, names: list[str], steps: list[int], request: _Request) -> list[Task]:

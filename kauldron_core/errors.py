@@ -16,6 +16,13 @@ class ConfigError(ValueError):
     """A user's mistake in a config, an override or a flag. The command line prints it and exits with status 2."""
 
 
+class DamagedFile(ConfigError):
+    """A file of a run that does not hold what it should: cut, emptied, or of another making.
+
+    Who looks at a whole run says so in one line, and goes on with the files beside it.
+    """
+
+
 class RunFailed(RuntimeError):
     """A run that was asked for correctly and did not succeed. The command line exits with status 1."""
 

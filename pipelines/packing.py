@@ -186,7 +186,7 @@ def _check_points(configs: Sequence[Any], pack: Any, rule: Mapping[str, Any]) ->
     from kauldron_core.packs.points import Points
 
     with _as_typed():
-        Points(configs, pack.arguments, num_steps=1, rule=konfig.resolve(konfig.ConfigDict(rule)))
+        Points(configs, pack.arguments, num_steps=1, rule=konfig.resolve(rule, trusted=False))
 
 
 @contextlib.contextmanager

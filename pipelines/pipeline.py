@@ -68,9 +68,13 @@ class Pipeline:
         return rundir.local_path(self.root, at="root").absolute() / self.name
 
     def record(self, stage: str) -> Record | None:
-        """Returns what a stage has left, None if it is not done."""
+        """Returns what a stage has left, None if it is not done.
+
+        Raises:
+          DamagedFile: If its file can't be read.
+        """
         try:
-            return rundir.read_json(self.folder / "stages" / f"{stage}.json")
+            return rundir.read_json(self.folder / "stages" / f"{stage}.json", rundir.formats.STAGE)
         except FileNotFoundError:
             return None
 

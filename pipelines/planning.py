@@ -166,7 +166,8 @@ def resume(
                 f"{run.path}: what this search chooses from was made by a function. Repeat the command that made it:"
                 f" {known.get('command', 'unknown')}"
             )
-        space = searches.read_space(konfig.parse_axes(experiment.config, [(p, t) for p, t in texts or ()]), spec)
+        axes = konfig.parse_axes(experiment.config, [(path, text) for path, text in texts or ()], trusted=False)
+        space = searches.read_space(axes, spec)
     return _prepared(
         experiment,
         sources.made_trials(run) if spec.search is not None else sources.read_trials(run),

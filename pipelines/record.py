@@ -32,6 +32,7 @@ def command(path: str) -> int:
     if not run_dir.exists():
         raise ConfigError(f"{path}: not a run directory (no sweep.json).")
     rundir.refuse_links(run_dir)
+    _ = run_dir.sweep  # A damaged one is not MLflow's fault.
     store = Store.at(run_dir.path.parent)
     has_driver = rundir.Lease.is_live(run_dir.path / ".lock")
     recorder = Recorder(store, warn=lambda line: click.echo(line, err=True), is_driver=not has_driver, patience_s=0.0)

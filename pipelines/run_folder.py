@@ -118,7 +118,7 @@ def refuse_other_sweep(
         # A path that all trials of one of the two set is no part of its base.
         old, base = ({path: one[path] for path in one if path in other} for one, other in ((old, base), (base, old)))
     differences = _differences(old, base)
-    standing = {trial["fingerprint"]: trial["name"] for trial in known.get("trials") or ()}
+    standing = {trial.get("fingerprint", ""): trial["name"] for trial in known.get("trials") or ()}
     new = [f"trial {name} is new" for name, identity in trials.items() if identity not in standing]
     is_only_larger = not differences and set(standing) <= set(trials.values())
     differences += [] if extend else new

@@ -6,15 +6,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+import logging
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from kauldron_core import konfig, rundir
-from kauldron_core.errors import ConfigError
+from kauldron_core.errors import ConfigError, DamagedFile, first_line
+from kauldron_core.konfig.hints import Misfit
 from kauldron_core.konfig.places import find_place
 from pipelines.experiment import Experiment
 from ray_cluster.spec import Sweep
+
+_logger = logging.getLogger(__name__)
 
 BASE, POINTS = "base.json", "points.json"
 
@@ -37,11 +41,18 @@ def read_trials(run: rundir.RunDir) -> list[konfig.Trial]:
     Raises:
       ConfigError: If it keeps none.
     """
-    rows = konfig.from_json(_text(run, POINTS), source=str(run.path / POINTS)).trials
-    return [
-        konfig.Trial(row.index, row.name, tuple((path, value) for path, value in row.overrides), row.fingerprint)
-        for row in rows
-    ]
+    held = konfig.from_json(_text(run, POINTS), source=str(run.path / POINTS)).get("trials")
+    try:
+        return [_trial(row) for row in held]
+    except (TypeError, ValueError, LookupError, AttributeError) as error:
+        raise DamagedFile(f"{run.path / POINTS}: damaged, it lists no trials ({first_line(error)}).") from None
+
+
+def _trial(row: Any) -> konfig.Trial:
+    point = tuple((path, value) for path, value in row.overrides)
+    if not all(isinstance(text, str) for text in (row.fingerprint, *(path for path, _ in point))):
+        raise TypeError("a path is no text")
+    return konfig.Trial(int(row.index), rundir.check_name(row.name, kind="trial"), point, row.fingerprint)
 
 
 def read_experiment(run: rundir.RunDir, *, trust: Iterable[str] = (), trust_run: bool = False) -> Experiment:
@@ -67,9 +78,13 @@ def made_trials(run: rundir.RunDir) -> list[konfig.Trial]:
         trial = run.trial(row["name"])
         if not trial.exists():
             continue  # It was deleted, and the search does not know it any more.
-        config = konfig.load(trial.config_path)
-        point = tuple((path, find_place(config, path).slot.current) for path, _ in row["overrides"])
-        found.append(konfig.Trial(row["index"], row["name"], point, row["fingerprint"]))
+        try:
+            config = konfig.load(trial.config_path)
+        except DamagedFile as error:
+            _logger.warning("%s The search goes on without this trial.", error)
+            continue
+        point = tuple((path, find_place(config, path).slot.current) for path, _ in row.get("overrides") or ())
+        found.append(konfig.Trial(row.get("index", len(found)), row["name"], point, row.get("fingerprint", "")))
     return found
 
 
@@ -80,9 +95,9 @@ def read_spec(run: rundir.RunDir, changes: Sequence[tuple[str, str]] = ()) -> Sw
       run: The run directory.
       changes: `--run` overrides on top.
     """
-    known = {name: value for name, value in run.sweep["run"].items() if name in Sweep.__dataclass_fields__}
     place = {"name": run.name, "root": str(run.path.parent)}
-    spec = konfig.ConfigDict({"__qualname__": "ray_cluster.spec:Sweep", **known, **place})
+    spec = konfig.ConfigDict({"__qualname__": "ray_cluster.spec:Sweep", **place})
+    _fill(spec, {name: value for name, value in run.sweep.get("run", {}).items() if name not in place}, run)
     for path, text in changes:
         if path in place:
             raise ConfigError(f"--run.{path}={text}: a run that goes on stays where it is, in {run.path}.")
@@ -90,9 +105,28 @@ def read_spec(run: rundir.RunDir, changes: Sequence[tuple[str, str]] = ()) -> Sw
     return konfig.resolve(spec)
 
 
+def _fill(spec: konfig.ConfigDict, known: Mapping[str, Any], run: rundir.RunDir) -> None:
+    """Sets the fields of a run spec to what the run's file says; what it nests is as untrusted as a config's.
+
+    Raises:
+      ConfigError: If a value does not fit its field.
+    """
+    at = f"{run.sweep_path}: run."
+    for name, value in konfig.from_data(known, source=str(run.sweep_path)).items():
+        if name not in Sweep.__dataclass_fields__:
+            continue  # A later version may know it.
+        place = find_place(spec, name, flag=at)
+        try:
+            place.set(place.slot.fit(value))
+        except Misfit as misfit:
+            raise ConfigError(f"{at}{name}: a {type(value).__name__} does not fit, expected {misfit}.") from None
+
+
 def _text(run: rundir.RunDir, name: str) -> str:
     try:
-        return (run.path / name).read_text(encoding="utf-8")
+        return rundir.read_bytes(run.path / name).decode()
+    except UnicodeDecodeError:
+        raise DamagedFile(f"{run.path / name}: damaged, it is no text.") from None
     except FileNotFoundError:
         command = json.dumps(run.sweep.get("command", "unknown"))
         raise ConfigError(f"{run.path}: keeps no {name}. Repeat the command that made it: {command}") from None

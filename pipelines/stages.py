@@ -47,7 +47,8 @@ class Context:
 
     def run_of(self, stage: str) -> rundir.RunDir:
         """Returns the run directory that a stage before has made, or has chosen from."""
-        return rundir.RunDir(self.root / self.records[stage]["run"])
+        name = rundir.check_name(self.records[stage]["run"], kind="run", at=f"stages.{stage}")
+        return rundir.RunDir(self.root / name)
 
 
 class Stage(Protocol):

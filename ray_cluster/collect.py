@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import evaluators
 from kauldron_core import rundir
 from ray_cluster.results import Results, TrialResult
 from ray_cluster.spec import SEED_PATH, Plan, PlannedTrial
+
+_FAILED = ("failed", rundir.DAMAGED)
 
 
 def collect(plan: Plan, run: rundir.RunDir, **facts: Any) -> Results:
@@ -50,11 +52,11 @@ def _read_trial(folder: rundir.TrialDir, trial: PlannedTrial) -> TrialResult:
     status = rundir.read_status(folder)
     records = rundir.read_eval_results(folder)
     values, step, evaluated = _last_values(rundir.read_events(folder.events))
-    failed = [(name, at, record) for (name, at), record in records.items() if record["status"] == "failed"]
-    done = {key: record for key, record in records.items() if record["status"] == "done"}
+    failed = [(name, at, record) for (name, at), record in records.items() if record.get("status") in _FAILED]
+    done = {key: record for key, record in records.items() if record.get("status") == "done"}
     for (name, at), record in done.items():  # In order of steps, so that the last one stays.
         if at >= evaluated.get(name, 0):  # An older checkpoint may have been looked at again since.
-            values.update({f"{name}/{metric}": value for metric, value in record["values"].items()})
+            values.update({f"{name}/{metric}": value for metric, value in (record.get("values") or {}).items()})
     return TrialResult(
         name=trial.name,
         index=trial.index,
@@ -69,12 +71,13 @@ def _read_trial(folder: rundir.TrialDir, trial: PlannedTrial) -> TrialResult:
     )
 
 
-def _last_values(events: Iterable[Mapping[str, Any]]) -> tuple[dict[str, float], int, dict[str, int]]:
+def _last_values(events: Iterable[rundir.Event]) -> tuple[dict[str, float], int, dict[str, int]]:
     """Returns the last values by metric, the last step, and the last step of each split."""
     values: dict[str, float] = {}
     steps: dict[str, int] = {}
     for event in events:
-        if event.get("values"):
-            steps[event["split"]] = event["step"]
-            values.update({f"{event['split']}/{name}": value for name, value in event["values"].items()})
+        source, found = rundir.measured(event)
+        if found:
+            steps[source] = event["step"]
+            values.update({f"{source}/{name}": value for name, value in found.items()})
     return values, max(steps.values(), default=0), steps

@@ -5,6 +5,7 @@ Requests are folded into the one file: a request for a trial is kept beside one 
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Collection
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 from kauldron_core import rundir
 
 FILE = "control.json"
+_logger = logging.getLogger(__name__)
 
 
 def request_stop(run_dir: str | os.PathLike[str], *, reason: str) -> None:
@@ -59,8 +61,11 @@ def stopped_trials(run_dir: str | os.PathLike[str]) -> dict[str, str]:
 
 def _read(run_dir: str | os.PathLike[str]) -> dict[str, Any]:
     try:
-        return rundir.read_json(_path(run_dir))
+        return rundir.read_json(_path(run_dir), rundir.formats.CONTROL)
     except FileNotFoundError:
+        return {}
+    except rundir.DamagedFile as error:
+        _logger.warning("%s It asks for nothing.", error)
         return {}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -12,6 +13,8 @@ from kauldron_core.errors import ConfigError
 from ray_cluster import control
 from ray_cluster.environment import is_ray_job
 from ray_cluster.spec import Plan, PlannedTrial
+
+_logger = logging.getLogger(__name__)
 
 
 def lay_out(plan: Plan) -> rundir.RunDir:
@@ -65,6 +68,7 @@ def write_trials(plan: Plan, run: rundir.RunDir) -> None:
     control.clear(run, ended=[one.name for one in plan.trials if run.trial(one.name).status() in rundir.TERMINAL])
     for trial in plan.trials:
         folder = run.trial(trial.name)
+        _mend(folder, trial)
         try:
             folder.create(trial.config_json)
         except ConfigError as error:
@@ -79,6 +83,17 @@ def write_trials(plan: Plan, run: rundir.RunDir) -> None:
     run.write_trials(description["trials"])
 
 
+def _mend(folder: rundir.TrialDir, trial: PlannedTrial) -> None:
+    """Writes the config of a trial anew where its file can't be read; what the run keeps of its points says it all."""
+    if not folder.exists():
+        return
+    try:
+        rundir.read_json(folder.config_path)
+    except rundir.DamagedFile as error:
+        _logger.warning("%s It is written anew.", error)
+        rundir.write_atomic(folder.config_path, trial.config_json)
+
+
 def is_tried_again(folder: rundir.TrialDir, plan: Plan) -> bool:
     """Returns whether a trial has ended and is to run again; a rule that stands would end it again."""
     if not plan.retry_failed:
@@ -89,7 +104,7 @@ def is_tried_again(folder: rundir.TrialDir, plan: Plan) -> bool:
 
 
 def _difference(folder: rundir.TrialDir, trial: PlannedTrial) -> str:
-    standing = _leaves(json.loads(folder.config_path.read_text(encoding="utf-8")))
+    standing = _leaves(rundir.read_json(folder.config_path))
     wanted = _leaves(json.loads(trial.config_json))
     path = next(path for path in {**standing, **wanted} if standing.get(path) != wanted.get(path))
     return (

@@ -8,6 +8,8 @@ from typing import Any
 
 from kauldron_core.errors import ConfigError
 
+_SHOWN = 200
+
 
 def read_call(text: str, *, at: str, known: Iterable[str]) -> tuple[str, dict[str, Any]]:
     """Returns the name and the arguments.
@@ -30,5 +32,5 @@ def read_call(text: str, *, at: str, known: Iterable[str]) -> tuple[str, dict[st
         return ast.unparse(call.func if call is not None else tree), arguments
     except ConfigError:
         raise
-    except (SyntaxError, ValueError) as error:
-        raise ConfigError(f"{at}={text}: {error}; {form}.") from error
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise ConfigError(f"{at}={text[:_SHOWN]}: {str(error) or type(error).__name__}; {form}.") from error

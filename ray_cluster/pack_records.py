@@ -33,7 +33,7 @@ def records_of(folder: rundir.PackDir, stop: threading.Event) -> Iterator[Record
     run = folder.run()
     configs = [train.load_config(run.trial(name)) for name in names]
     asked = _Requests(run, names)
-    rule = konfig.resolve(konfig.ConfigDict(content["rule"])) if content.get("rule") else None
+    rule = konfig.resolve(content["rule"], trusted=False) if content.get("rule") else None
     if not content.get("is_tried", True) and not rundir.committed_steps(folder.checkpoints):
         _refuse_unfit(configs, is_timed=content["is_timed"])
     began_ms, last_step, statuses = _now_ms(), 0, set[str]()

@@ -50,7 +50,7 @@ def copy_checkpoint(donor: rundir.TrialDir, trial: rundir.TrialDir, step: int) -
     pack = rundir.pack_of(donor.checkpoints, step)
     if pack is not None:
         # Its arrays are those of a pack, where they are until the trial saves for the first time.
-        pointer = rundir.read_json(copy / rundir.POINTER_FILE)
+        pointer = rundir.read_json(copy / rundir.POINTER_FILE, rundir.formats.POINTER)
         place = os.path.relpath(pack, trial.checkpoints / f"ckpt_{step}")
         rundir.write_json(copy / rundir.POINTER_FILE, {**pointer, "pack": place})
     copy.rename(trial.checkpoints / f"ckpt_{step}")

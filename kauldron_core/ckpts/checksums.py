@@ -7,7 +7,9 @@ import zlib
 
 from etils import epath
 
+from kauldron_core import rundir
 from kauldron_core.ckpts import layout
+from kauldron_core.ckpts.storage_errors import is_shortage
 
 FILE = "checksums.json"
 _PIECE = 1 << 22
@@ -24,10 +26,12 @@ def write(folder: epath.Path) -> None:
 def differences(path: epath.Path) -> list[str]:
     """Returns what has changed in the files of a checkpoint since it was saved, one line a file."""
     try:
-        saved: dict[str, int] = json.loads((path / FILE).read_text())
+        saved: dict[str, int] = layout.read_json(path / FILE, rundir.formats.CHECKSUMS)
     except FileNotFoundError:
         return []
-    except (OSError, ValueError):
+    except (OSError, ValueError) as error:
+        if is_shortage(error):
+            raise
         return [f"{FILE}: can't be read"]
     found: list[str] = []
     for name, checksum in saved.items():

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
+from collections.abc import Callable
 from typing import Any
 
 from etils import epath
 
+from kauldron_core import rundir
 from kauldron_core.ckpts.storage_errors import is_shortage
 from kauldron_core.rundir import committed
 
@@ -79,9 +80,14 @@ def missing_parts(path: str | os.PathLike[str]) -> list[str]:
 def read_metadata(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Returns what a checkpoint says of itself; empty if it says nothing that can be read."""
     try:
-        found = json.loads((epath.Path(path) / METADATA / METADATA).read_text())
+        return read_json(epath.Path(path) / METADATA / METADATA, rundir.formats.METADATA)
     except (OSError, ValueError) as error:
         if is_shortage(error):
             raise
         return {}
-    return found if isinstance(found, dict) else {}
+
+
+def read_json(path: epath.Path, check: Callable[[Any, str], None] | None = None) -> Any:
+    """Returns the value of a JSON file of a checkpoint, which may lie in a bucket; see `rundir.read_json`."""
+    data = path.read_bytes() if "://" in os.fspath(path) else rundir.read_bytes(path)
+    return rundir.parse(data, path, check)

@@ -17,7 +17,9 @@ import jax
 from etils import epath
 from jax.sharding import SingleDeviceSharding
 
+from kauldron_core import rundir
 from kauldron_core.ckpts import layout
+from kauldron_core.rundir import committed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,10 +58,14 @@ class Row:
 def find(path: epath.Path) -> Row | None:
     """Returns where the arrays of a checkpoint are, None if it has its own."""
     try:
-        found = json.loads((path / layout.POINTER).read_text())
+        found = layout.read_json(path / layout.POINTER, rundir.formats.POINTER)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return Row(epath.Path(os.path.normpath(path / found["pack"])), found["row"], found["size"])
+    place = os.path.normpath(path / found["pack"])
+    is_checkpoint = committed.NAME.fullmatch(os.path.basename(place)) and not os.path.isabs(found["pack"])
+    if not is_checkpoint or not 0 <= found["row"] < found["size"]:
+        raise rundir.DamagedFile(f"{path / layout.POINTER}: damaged, it points to no row of a checkpoint.")
+    return Row(epath.Path(place), found["row"], found["size"])
 
 
 def write(path: epath.Path, target: Row, *, data_state: Any, metadata: Mapping[str, Any]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import logging
 import os
 from collections.abc import Collection, Iterator, Mapping
@@ -13,14 +12,15 @@ from typing import Any
 import jax
 from etils import epath
 
+from kauldron_core import rundir
 from kauldron_core.ckpts import arrays, checksums, layout, mismatch, pointers
 from kauldron_core.ckpts.storage_errors import cause_of, is_shortage
-from kauldron_core.errors import ConfigError, listing, unknown_name
+from kauldron_core.errors import ConfigError, RunFailed, listing, unknown_name
 
 _logger = logging.getLogger(__name__)
 
 
-class DamagedCheckpoint(RuntimeError):
+class DamagedCheckpoint(RunFailed):
     """A checkpoint that was committed and can no longer be read."""
 
 
@@ -129,7 +129,7 @@ def read_data_state(path: epath.Path) -> Any:
       DamagedCheckpoint: If it can't be read.
     """
     try:
-        return json.loads((path / layout.DATA / layout.METADATA).read_text())["iterator"]
+        return layout.read_json(path / layout.DATA / layout.METADATA)["iterator"]
     except (OSError, ValueError, TypeError, KeyError) as error:
         if is_shortage(error):
             raise
@@ -165,7 +165,10 @@ _whole: set[tuple[str, float]] = set()
 
 def _check_bytes(path: epath.Path) -> None:
     """Raises DamagedCheckpoint if a file is not as it was saved. The storage layer reads flipped bits as they are."""
-    row = pointers.find(path)
+    try:
+        row = pointers.find(path)
+    except rundir.DamagedFile as error:
+        raise DamagedCheckpoint(str(error)) from error
     place = path if row is None else row.path
     try:
         key = str(place), (place / checksums.FILE).stat().mtime

@@ -82,5 +82,6 @@ class Scores:
         record = rundir.read_eval_result(os.fspath(self._directory.parent), self.evaluator, step)
         if record is None or record.get("status") != "done":
             return None
-        self.check(record["values"])
-        return float(record["values"][self._key])
+        values = record.get("values") or {}
+        self.check(values)
+        return float(values[self._key]) if self._key in values else None

@@ -16,7 +16,7 @@ from kauldron_core.konfig.evaluator_nodes import (
     read_by_evaluator,
 )
 from kauldron_core.konfig.exporting import export, export_qualname
-from kauldron_core.konfig.files import from_json, load, save, to_json
+from kauldron_core.konfig.files import from_data, from_json, load, save, to_json
 from kauldron_core.konfig.frozen import FrozenConfigDict, freeze
 from kauldron_core.konfig.immutable import ImmutableDict
 from kauldron_core.konfig.importing import imports, set_lazy_imported_modules
@@ -77,6 +77,7 @@ __all__ = [
     "evaluator_nodes",
     "fingerprint",
     "flatten",
+    "from_data",
     "from_json",
     "from_strings",
     "imports",

@@ -60,15 +60,21 @@ def parse_axis(
 
 
 def parse_axes(
-    cfg: Any, pairs: Iterable[tuple[str, str]], *, aliases: Aliases | None = None
+    cfg: Any, pairs: Iterable[tuple[str, str]], *, aliases: Aliases | None = None, trusted: bool = True
 ) -> list[Axis | RandomAxis]:
     """Returns the axes of a command line, each given as (path, text), in the same order.
 
     An axis inside of what another one replaces (`optimizer` and `optimizer.b1`) is read against the other one's first
     value.
+
+    Args:
+      cfg: The config.
+      pairs: Path and text of each axis.
+      aliases: What the names of the config file stand for.
+      trusted: False for texts that a file holds: they may name only what a config in a file may, and stay untrusted.
     """
     pairs = list(pairs)
-    names = Names.of(cfg, aliases)
+    names = Names.of(cfg, aliases, trusted=trusted)
     axes: dict[int, Axis | RandomAxis] = {}
     for number in sorted(range(len(pairs)), key=lambda number: _depth(pairs[number][0])):
         axis = parse_axis(cfg, *pairs[number], names=names)

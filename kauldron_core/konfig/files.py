@@ -8,7 +8,7 @@ import os
 import pathlib
 from typing import Any, Final
 
-from kauldron_core.errors import ConfigError
+from kauldron_core.errors import ConfigError, DamagedFile
 from kauldron_core.konfig.config_dict import ConfigDict
 from kauldron_core.konfig.encoding import encode
 from kauldron_core.konfig.markers import FORMAT
@@ -46,6 +46,7 @@ def from_json(text: str, *, source: str = "a JSON text") -> ConfigDict:
       source: What the text is called in messages.
 
     Raises:
+      DamagedFile: When it is not JSON, or not an object.
       ConfigError: When it is not the JSON of a config.
     """
     if len(text) > MAX_BYTES:
@@ -53,8 +54,8 @@ def from_json(text: str, *, source: str = "a JSON text") -> ConfigDict:
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{source}: not JSON ({error})") from None
-    return _config(data, source)
+        raise DamagedFile(f"{source}: not JSON ({error})") from None
+    return from_data(data, source=source)
 
 
 def save(cfg: Any, path: str | os.PathLike[str]) -> None:
@@ -80,17 +81,26 @@ def load(path: str | os.PathLike[str]) -> ConfigDict:
         raise ConfigError(f"{path}: there is no such file")
     size = path.stat().st_size
     if size > MAX_BYTES:
-        raise ConfigError(f"{path}: {size} bytes are too many for a config (at most {MAX_BYTES})")
+        raise DamagedFile(f"{path}: {size} bytes are too many for a config (at most {MAX_BYTES})")
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
-        raise ConfigError(f"{path}: not a text file") from None
+        raise DamagedFile(f"{path}: not a text file") from None
     return from_json(text, source=str(path))
 
 
-def _config(data: Any, source: str) -> ConfigDict:
+def from_data(data: Any, *, source: str) -> ConfigDict:
+    """Returns the config that a part of a JSON file holds. Its nodes are untrusted, as those of `from_json` are.
+
+    Args:
+      data: What the JSON stands for, dicts and lists.
+      source: What the file is called in messages.
+
+    Raises:
+      ConfigError: When it is not that of a config.
+    """
     if not is_a(data, dict):
-        raise ConfigError(f"{source}: a config is a JSON object, not a {type(data).__name__}")
+        raise DamagedFile(f"{source}: a config is a JSON object, not a {type(data).__name__}")
     body: dict[Any, Any] = data
     if FORMAT in body:
         version = body[FORMAT]

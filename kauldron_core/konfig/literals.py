@@ -11,6 +11,7 @@ from kauldron_core.konfig.names import Names, constant, is_callable
 from kauldron_core.konfig.proxies import Proxy
 from kauldron_core.konfig.refusal import Refused, one_line, shown
 from kauldron_core.konfig.slots import Slot
+from kauldron_core.konfig.trusting import UntrustedError
 
 OTHER_SPELLINGS = {
     **dict.fromkeys(("true", "yes", "on"), "True"),
@@ -118,7 +119,7 @@ class LiteralReader:
         if any(isinstance(argument, ast.Starred) for argument in node.args) or any(not k.arg for k in node.keywords):
             raise NotAValue("* and ** are not allowed")
         target = self._find_target(dotted)
-        if not is_callable(target):
+        if not is_callable(target, trusted=self.names.trusted):
             raise self._refused(f"{dotted} is nothing that can be called")
         positional = [self.read(argument) for argument in node.args]
         named = {str(keyword.arg): self.read(keyword.value) for keyword in node.keywords}
@@ -143,7 +144,7 @@ class LiteralReader:
         # Where no text can be meant, a dotted name may be one of any package, as in a call.
         is_name = self.names.knows(dotted) or (not self.slot.may_hold_text and self.names.can_import(dotted))
         if "." in dotted and is_name:
-            return constant(self._find(dotted))
+            return constant(self._find(dotted), trusted=self.names.trusted)
         if right := OTHER_SPELLINGS.get(dotted.lower()):
             # Only where it is a part of a larger value; alone it was refused before.
             raise self._refused(f"{shown(dotted)} in {shown(self.text)} is written {right} here")
@@ -152,6 +153,8 @@ class LiteralReader:
     def _find(self, dotted: str) -> Proxy:
         try:
             return self.names.find(dotted)
+        except UntrustedError:
+            raise
         except ConfigError as error:
             raise self._refused(str(error).rstrip(".")) from None
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
 from kauldron_core.errors import ConfigError, unknown_name
+from kauldron_core.konfig import trusting
 from kauldron_core.konfig.copying import nodes
 from kauldron_core.konfig.markers import CONST, QUALNAME
 from kauldron_core.konfig.nodes import fields
@@ -30,18 +32,22 @@ class Names:
 
     Attributes:
       proxies: What each alias stands for.
+      trusted: False for texts that a file holds: the rules of trust then decide before anything is imported.
     """
 
     proxies: Mapping[str, Proxy] = field(default_factory=dict[str, Proxy])
+    trusted: bool = True
 
     @classmethod
-    def of(cls, cfg: Any, extra: Aliases | None = None) -> Names:
+    def of(cls, cfg: Any, extra: Aliases | None = None, *, trusted: bool = True) -> Names:
         """Returns the names of a config: `extra`, the registered ones, and the packages that its nodes name."""
         modules: dict[str, Proxy | str] = {root: root for root in _roots(cfg)}
         modules.update({alias: module for module, alias in registered_aliases().items()})
         modules.update(_MORE_ALIASES)
         modules.update(extra or {})
-        return cls({alias: Proxy(found) if isinstance(found, str) else found for alias, found in modules.items()})
+        return cls(
+            {alias: Proxy(found) if isinstance(found, str) else found for alias, found in modules.items()}, trusted
+        )
 
     def knows(self, dotted: str) -> bool:
         """Returns whether the first part of `dotted` is an alias of the config."""
@@ -55,6 +61,7 @@ class Names:
         """Returns what `dotted` stands for. Unless the alias is lazy, its module is imported and the name looked up.
 
         Raises:
+          UntrustedError: When a file holds the text, and the rules of trust refuse the name.
           ConfigError: When there is no such module or name.
         """
         first, *rest = dotted.split(".")
@@ -63,6 +70,8 @@ class Names:
             if not _is_importable(first):
                 raise ConfigError(unknown_name("module", first, sorted(self.proxies), at=dotted))
             found = Proxy(first)
+        if not self.trusted:
+            _check_text(found, rest)
         if not _is_lazy(found):
             found = _loaded(found, dotted)
         for part in rest:
@@ -84,19 +93,32 @@ class Names:
         return sorted(found, key=lambda full: (full.count("."), len(full)))
 
 
-def constant(proxy: Proxy) -> Any:
+def constant(proxy: Proxy, *, trusted: bool = True) -> Any:
     """Returns the config value of a name: the value itself where it is a number or a text (`np.pi`), else the name."""
     if not _is_lazy(proxy):
-        found = find_target(qualname(proxy), trusted=True)
+        found = find_target(qualname(proxy), trusted=trusted)
         # Plain leaves can be swept and packed; a name could not.
         if type(found) in _PLAIN:
             return found
     return proxy.__konfig_value__()
 
 
-def is_callable(proxy: Proxy) -> bool:
+def is_callable(proxy: Proxy, *, trusted: bool = True) -> bool:
     """Returns whether what the proxy stands for can be called; a lazy one may."""
-    return _is_lazy(proxy) or callable(find_target(qualname(proxy), trusted=True))
+    return _is_lazy(proxy) or callable(find_target(qualname(proxy), trusted=trusted))
+
+
+def _check_text(proxy: Proxy, rest: Sequence[str]) -> None:
+    """Refuses a name by its text, wherever in it the module may end.
+
+    Raises:
+      UntrustedError: When it is not trusted.
+    """
+    module, attributes = _module(proxy), (*_attributes(proxy), *rest)
+    for length in range(len(attributes), 0, -1):
+        with contextlib.suppress(trusting.UntrustedError):
+            return trusting.check_name(".".join([module, *attributes[:length]]), attributes[length:])
+    return trusting.check_name(module, attributes)
 
 
 def _roots(cfg: Any) -> Iterator[str]:

@@ -14,12 +14,16 @@ from typing import Any
 
 from kauldron_core.errors import closest
 from kauldron_core.konfig import hints
+from kauldron_core.konfig.copying import nodes
 from kauldron_core.konfig.hints import Misfit
 from kauldron_core.konfig.literals import OTHER_SPELLINGS, LiteralReader, NotAValue
 from kauldron_core.konfig.names import Names
+from kauldron_core.konfig.nodes import config_class, distrust
+from kauldron_core.konfig.normalize import Builder
 from kauldron_core.konfig.refusal import Refused, shown
 from kauldron_core.konfig.slots import Slot
 from kauldron_core.konfig.splitting import depth_of, inside
+from kauldron_core.konfig.trusting import UntrustedError
 
 _MAX_CHARS = 1_000_000
 _MAX_DEPTH = 50
@@ -41,6 +45,22 @@ def read_value(text: str, slot: Slot, names: Names) -> Any:
     Raises:
       ConfigError: When it means nothing there; the message says what would.
     """
+    try:
+        value = _read(text, slot, names)
+    except UntrustedError as error:
+        raise UntrustedError(f"{slot.at}: {error}") from None
+    return value if names.trusted else _distrusted(value)
+
+
+def _distrusted(value: Any) -> Any:
+    """Returns what the text of a file means: dicts in it are nodes that came from that file, whatever they name."""
+    converted = Builder(config_class(), trusted=False).convert(value)
+    for node in nodes(converted):
+        distrust(node)
+    return converted
+
+
+def _read(text: str, slot: Slot, names: Names) -> Any:
     if slot.takes_raw_text and not text.startswith(_PREFIX):
         return _read_raw(text, slot, names)
     text = text.strip()

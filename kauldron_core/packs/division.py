@@ -42,7 +42,7 @@ class Division:
         """Returns how the pack of a folder was divided, None if it was not."""
         if folder is None or not (path := pathlib.Path(folder) / _FILE).exists():
             return None
-        record = rundir.read_json(path)
+        record = rundir.read_json(path, rundir.formats.HALVES)
         return cls(record["step"], tuple(map(tuple, record["halves"])))
 
     def write(self, folder: str | os.PathLike[str]) -> None:

@@ -1,9 +1,10 @@
 """The run directory: every file format of a sweep, written so that a kill at any moment leaves it readable."""
 
+from kauldron_core.errors import DamagedFile
+from kauldron_core.rundir import formats
 from kauldron_core.rundir.atomic import (
     create_exclusive,
     make_folder,
-    read_json,
     remove_temporaries,
     try_writing,
     write_atomic,
@@ -11,7 +12,15 @@ from kauldron_core.rundir.atomic import (
 )
 from kauldron_core.rundir.backlog import Backlog, RunWatch
 from kauldron_core.rundir.committed import POINTER_FILE, committed_steps, is_committed, pack_of, saved_at_s
-from kauldron_core.rundir.events import RESUMED_FROM, Event, EventFollower, EventWriter, list_segments, read_events
+from kauldron_core.rundir.events import (
+    RESUMED_FROM,
+    Event,
+    EventFollower,
+    EventWriter,
+    list_segments,
+    measured,
+    read_events,
+)
 from kauldron_core.rundir.examples import read_examples, write_examples
 from kauldron_core.rundir.finding import find_one_trial, find_trial, find_trials
 from kauldron_core.rundir.layout import FORMAT, PackDir, RunDir, TrialDir
@@ -42,6 +51,7 @@ from kauldron_core.rundir.ranking import (
     choose_ranking,
     read_ranking,
 )
+from kauldron_core.rundir.reading import parse, read_bytes, read_json
 from kauldron_core.rundir.recording import claim_evaluation, failure, outcome, record_evaluation, remove_leftovers
 from kauldron_core.rundir.removal import check_inside, refuse_links, remove
 from kauldron_core.rundir.results import (
@@ -52,11 +62,12 @@ from kauldron_core.rundir.results import (
     result_path,
     write_eval_result,
 )
-from kauldron_core.rundir.status import STATUSES, TERMINAL, read_status, write_status
+from kauldron_core.rundir.status import DAMAGED, STATUSES, TERMINAL, read_status, write_status
 from kauldron_core.rundir.tables import read_table, write_table
 
 __all__ = [
     "BETTER",
+    "DAMAGED",
     "DEFAULT_MAX_PENDING",
     "FORMAT",
     "MODES",
@@ -68,6 +79,7 @@ __all__ = [
     "Backlog",
     "Better",
     "Directions",
+    "DamagedFile",
     "Event",
     "EventFollower",
     "EventWriter",
@@ -98,6 +110,7 @@ __all__ = [
     "find_one_trial",
     "find_trial",
     "find_trials",
+    "formats",
     "from_pointer",
     "has_ended",
     "is_committed",
@@ -106,13 +119,16 @@ __all__ = [
     "list_segments",
     "local_path",
     "make_folder",
+    "measured",
     "outcome",
     "pack_of",
+    "parse",
     "read_eval_result",
     "read_eval_results",
     "read_events",
     "read_examples",
     "read_holder",
+    "read_bytes",
     "read_json",
     "read_pending",
     "read_ranking",

@@ -63,20 +63,6 @@ def write_json(path: str | os.PathLike[str], value: Any) -> None:
     write_atomic(path, to_json_text(value))
 
 
-def read_json(path: str | os.PathLike[str]) -> Any:
-    """Returns the value of the JSON file `path`.
-
-    Raises:
-      FileNotFoundError: If there is no such file.
-      ValueError: If it is not JSON; the message starts with the path.
-    """
-    text = pathlib.Path(path).read_text(encoding="utf-8")
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise ValueError(f"{os.fspath(path)}: not a JSON file: {error}") from error
-
-
 def to_json_text(value: Any, *, indent: int | None = 2) -> str:
     """Returns `value` as JSON text; NumPy and JAX scalars are written as plain numbers."""
     return json.dumps(value, indent=indent, default=_plain) + "\n"

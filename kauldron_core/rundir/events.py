@@ -8,7 +8,6 @@ two segments: a `resumed_from` record tells readers to drop, of the earlier atte
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import pathlib
@@ -16,14 +15,14 @@ import re
 import time
 from typing import Any, NamedTuple
 
-from kauldron_core.rundir import atomic, names
+from kauldron_core.rundir import atomic, formats, names, reading
 
 RESUMED_FROM = "resumed_from"
 """Kind of the record after which readers drop later steps of earlier attempts."""
 
 Event = dict[str, Any]
 
-_SEGMENT = re.compile(r"(\d+)-(.+)\.jsonl")
+_SEGMENT = re.compile(r"([0-9]{1,9})-(.+)\.jsonl")
 _logger = logging.getLogger(__name__)
 
 
@@ -136,14 +135,21 @@ def read_events(events_dir: str | os.PathLike[str]) -> list[Event]:
     return [event for _, event in found]
 
 
+def measured(event: Event) -> tuple[str, dict[str, float]]:
+    """Returns what an event measured, training or an evaluator, and its values; of one that measured nothing, none."""
+    source = event.get("split") or event.get("name") or event["kind"]
+    values = event.get("values") or {}
+    return source, {name: value for name, value in values.items() if formats.is_number(value)}
+
+
 def list_segments(events_dir: str | os.PathLike[str]) -> list[Segment]:
     """Returns the segments of a trial in reading order; none if it has not begun."""
     try:
         found = os.listdir(events_dir)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
-    matches = [(match, name) for name in found if (match := _SEGMENT.fullmatch(name))]
     folder = pathlib.Path(events_dir)
+    matches = [(match, name) for name in found if (match := _SEGMENT.fullmatch(name)) and (folder / name).is_file()]
     return sorted(Segment(int(match[1]), match[2], folder / name) for match, name in matches)
 
 
@@ -175,9 +181,13 @@ def _open_segment(folder: pathlib.Path, writer: str) -> tuple[int, pathlib.Path,
 
 
 def _complete_lines(path: pathlib.Path, offset: int) -> tuple[list[bytes], int]:
-    with path.open("rb") as file:
-        file.seek(offset)
-        data = file.read()
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            data = file.read()
+    except PermissionError as error:
+        _logger.warning("%s: can't be read: %s", path, error.strerror)
+        return [], offset
     end = data.rfind(b"\n") + 1
     return data[:end].splitlines(), offset + end
 
@@ -186,9 +196,8 @@ def _parse(path: pathlib.Path, lines: list[bytes]) -> list[Event]:
     events: list[Event] = []
     for line in lines:
         try:
-            event = json.loads(line)
-            events.append({**event, "kind": str(event["kind"]), "step": int(event["step"])})
-        except (ValueError, KeyError, TypeError):
+            events.append(reading.parse(line, path, formats.EVENT))
+        except reading.DamagedFile:
             # A power cut can leave a block of zeros; one lost line must not hide the others.
             _logger.warning("%s: a damaged line is ignored: %.80r", path, line)
     return events

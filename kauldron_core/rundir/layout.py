@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from kauldron_core.errors import ConfigError, unknown_name
-from kauldron_core.rundir import atomic, names, results, status, tables
+from kauldron_core.rundir import atomic, formats, names, reading, results, status, tables
 from kauldron_core.rundir import lock as lock_lib
 
 FORMAT = 1
@@ -77,13 +77,13 @@ class TrialDir(_TrainingDir):
         """
         atomic.make_folder(self.path)
         if not atomic.create_exclusive(self.config_path, config_json):
-            standing = self.config_path.read_text(encoding="utf-8")
-            if standing != config_json:
+            standing = reading.read_bytes(self.config_path)
+            if standing != config_json.encode():
                 raise ConfigError(f"{self.config_path}: holds another config. Choose another name or run directory.")
         return self
 
     def status(self) -> str:
-        """Returns the trial's status; `queued` when nothing was written yet."""
+        """Returns the trial's status; `queued` when nothing was written yet, `damaged` where it can't be read."""
         return str(status.read_status(self.path)["status"])
 
     def run(self) -> RunDir | None:
@@ -106,7 +106,7 @@ class PackDir(_TrainingDir):
 
     def read(self) -> dict[str, Any]:
         """Returns what pack.json holds; `trials` are the names of its trials, in the order of its rows."""
-        return atomic.read_json(self.pack_path)
+        return reading.read_json(self.pack_path, formats.PACK)
 
     def write(self, content: Mapping[str, Any]) -> None:
         """Replaces pack.json; the folder is made if it is not there."""
@@ -161,12 +161,26 @@ class RunDir(_Dir):
         """What sweep.json holds.
 
         Raises:
+          DamagedFile: If it can't be read.
           ConfigError: If it was written by a later version.
         """
-        sweep = atomic.read_json(self.sweep_path)
+        sweep = reading.read_json(self.sweep_path, formats.SWEEP)
         if sweep.get("format", 0) > FORMAT:
             raise ConfigError(f"{self.sweep_path}: format {sweep['format']} is newer than this version's {FORMAT}.")
         return sweep
+
+    @property
+    def readable_sweep(self) -> dict[str, Any]:
+        """What sweep.json holds, nothing where it is damaged: for who shows a run, and says so in a line (`damage`)."""
+        return {} if self.damage() else self.sweep
+
+    def damage(self) -> str | None:
+        """Returns what is wrong with sweep.json, if it can't be read."""
+        try:
+            _ = self.sweep
+        except (reading.DamagedFile, FileNotFoundError) as error:
+            return str(error)
+        return None
 
     def exists(self) -> bool:
         """Returns whether this is a run directory."""
@@ -178,7 +192,7 @@ class RunDir(_Dir):
 
     def trial(self, name: str) -> TrialDir:
         """Returns the folder of the trial `name`, which need not exist yet."""
-        return TrialDir(self.trials_path / names.check_name(name, kind="trial"))
+        return TrialDir(self.trials_path / _checked(self.trials_path, name, kind="trial"))
 
     def find_trial(self, name: str) -> TrialDir:
         """Returns the folder of an existing trial.
@@ -197,7 +211,7 @@ class RunDir(_Dir):
 
     def pack(self, name: str) -> PackDir:
         """Returns the folder of the pack `name`, which need not exist yet."""
-        return PackDir(self.packs_path / names.check_name(name, kind="pack"))
+        return PackDir(self.packs_path / _checked(self.packs_path, name, kind="pack"))
 
     def packs(self) -> list[PackDir]:
         """Returns the packs that exist, by name."""
@@ -214,6 +228,12 @@ class RunDir(_Dir):
     def write_results(self, rows: list[dict[str, Any]]) -> None:
         """Replaces results.parquet: one row a trial with what came out."""
         tables.write_table(self.path / "results.parquet", rows)
+
+
+def _checked(parent: pathlib.Path, name: str, *, kind: str) -> str:
+    """Returns `name` if it can be that of a folder in `parent`. One that lies there already may have an odd one."""
+    is_inside = not name.startswith(".") and not set(name) & {"/", "\\", "\0"}
+    return name if is_inside and name and (parent / name).is_dir() else names.check_name(name, kind=kind)
 
 
 def _folders(parent: pathlib.Path, kind: type[_Folder]) -> list[_Folder]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import os
 import pathlib
 import re
@@ -20,11 +19,12 @@ import threading
 import time
 from typing import Any
 
-from kauldron_core.rundir import atomic, processes, removal
+from kauldron_core.rundir import atomic, formats, processes, reading, removal
 
 DEFAULT_TTL_S = 60.0
+_LONGEST_TTL_S = 3_600.0  # What a file may ask for; nobody here asks for more.
 _KEPT_GENERATIONS = 8  # Old ones stay a while: a slow claimant then meets "exists" and not a free number.
-_GENERATION = re.compile(r"\d{8}")
+_GENERATION = re.compile(r"[0-9]{8}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,7 +171,7 @@ def read_holder(path: str | os.PathLike[str]) -> Holder | None:
     file = folder / _file_name(generation)
     try:
         beaten_at_s = file.stat().st_mtime
-        identity = _parse(file.read_bytes())
+        identity = _read(file)
     except FileNotFoundError:
         return read_holder(path)  # Cleaned since it was listed.
     age_s = _file_system_now_s(folder) - beaten_at_s
@@ -189,13 +189,13 @@ def _identity(ttl_s: float, note: str) -> dict[str, Any]:
     }
 
 
-def _parse(data: bytes) -> dict[str, Any]:
+def _read(file: pathlib.Path) -> dict[str, Any]:
     try:
-        found = json.loads(data)
-        texts = {key: str(found[key]) for key in ("host", "machine", "process_start", "note")}
-        return {**texts, "pid": int(found["pid"]), "ttl_s": float(found["ttl_s"])}
-    except (ValueError, TypeError, KeyError):
-        # Only a power cut leaves this; such a claim runs out by its age.
+        found = reading.read_json(file, formats.LEASE)
+        texts = {key: found[key] for key in ("host", "machine", "process_start", "note")}
+        return {**texts, "pid": found["pid"], "ttl_s": min(float(found["ttl_s"]), _LONGEST_TTL_S)}
+    except reading.DamagedFile:
+        # A power cut leaves this; such a claim runs out by its age.
         texts = {"host": "an unknown host", "machine": "", "process_start": "", "note": ""}
         return {**texts, "pid": -1, "ttl_s": DEFAULT_TTL_S}
 

@@ -24,11 +24,11 @@ def check_name(name: str, *, kind: str = "name", at: str = "") -> str:
       ConfigError: If it can't; the message says why and gives a name that would do.
     """
     refuse_address(name, at=at)
-    fault = _fault(name)
-    if fault is None:
+    found = fault(name)
+    if found is None:
         return name
     place = f"{at}: " if at else ""
-    raise ConfigError(f"{place}{kind} name {name!r} {fault}. Usable: {_usable(name)!r}.")
+    raise ConfigError(f"{place}{kind} name {name!r} {found}. Usable: {_usable(name)!r}.")
 
 
 def refuse_address(path: str | os.PathLike[str], *, at: str = "") -> None:
@@ -75,7 +75,8 @@ def check_path(path: str | os.PathLike[str], *, at: str = "") -> pathlib.Path:
     return pathlib.Path(path)
 
 
-def _fault(name: str) -> str | None:
+def fault(name: str) -> str | None:
+    """Returns why a text can't be one folder or file name everywhere, as a verb; None if it can."""
     if not name or not name.strip():
         return "is empty"
     if name[0] == ".":

@@ -19,7 +19,7 @@ import os
 import pathlib
 from collections.abc import Iterable
 
-from kauldron_core.rundir import atomic, layout, leases, names, results
+from kauldron_core.rundir import atomic, formats, layout, leases, names, reading, results
 
 DEFAULT_MAX_PENDING = 8
 _NOTHING_SEEN = -1
@@ -66,10 +66,10 @@ def write_pending(trial_dir: str | os.PathLike[str], name: str, pending: Pending
 
 
 def read_pending(trial_dir: str | os.PathLike[str], name: str) -> Pending:
-    """Returns what waits for evaluator `name`, as it was told last."""
+    """Returns what waits for evaluator `name`, as it was told last; a damaged file has told nothing."""
     try:
-        found = atomic.read_json(_pending_path(trial_dir, name))
-    except FileNotFoundError:
+        found = reading.read_json(_pending_path(trial_dir, name), formats.PENDING)
+    except (FileNotFoundError, reading.DamagedFile):
         return Pending()
     is_blocking = found.get("is_blocking", False)
     return Pending(
@@ -102,7 +102,7 @@ def _evaluators(trial_dir: str | os.PathLike[str]) -> list[str]:
     run = trial.run()
     folders = [trial.evals, *([] if run is None else [run.path / _RUN_WATCHES])]
     found = {place.name for folder in folders if folder.is_dir() for place in folder.iterdir() if place.is_dir()}
-    return sorted(name for name in found if not name.startswith("."))
+    return sorted(name for name in found if names.fault(name) is None)
 
 
 def _waiting(trial_dir: str | os.PathLike[str], name: str, steps: list[int]) -> list[int]:
@@ -111,7 +111,7 @@ def _waiting(trial_dir: str | os.PathLike[str], name: str, steps: list[int]) -> 
     if pending.is_blocking:
         return waiting
     is_watched = leases.Lease.is_live(watch_path(trial_dir, name)) or is_watched_by_run(trial_dir, name)
-    return waiting[-pending.max_pending :] if is_watched else []
+    return waiting[-max(pending.max_pending, 1) :] if is_watched else []
 
 
 def _pending_path(trial_dir: str | os.PathLike[str], name: str) -> pathlib.Path:

@@ -8,14 +8,15 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from kauldron_core.rundir import atomic, names
+from kauldron_core.rundir import atomic, formats, names, reading
+from kauldron_core.rundir.status import DAMAGED
 
 FOLDER = "evals"
 REPLACED = "replaced"
 """Folder below an evaluator's that keeps what `again` replaced."""
 
 Record = dict[str, Any]
-_STEP = re.compile(r"(\d+)\.json")
+_STEP = re.compile(r"(0|[1-9][0-9]{0,17})\.json")
 
 
 def result_path(trial_dir: str | os.PathLike[str], name: str, step: int) -> pathlib.Path:
@@ -49,16 +50,14 @@ def write_eval_result(
 
 
 def read_eval_result(trial_dir: str | os.PathLike[str], name: str, step: int) -> Record | None:
-    """Returns one record, None if there is none."""
-    try:
-        return atomic.read_json(result_path(trial_dir, name, step))
-    except FileNotFoundError:
-        return None
+    """Returns one record, None if there is none; of a damaged one its status is `damaged`, and its error says why."""
+    return _read(result_path(trial_dir, name, step), name, step)
 
 
 def read_eval_results(trial_dir: str | os.PathLike[str]) -> dict[tuple[str, int], Record]:
-    """Returns all records of a trial by (evaluator name, step), in this order."""
-    return {key: atomic.read_json(path) for key, path in sorted(_result_files(trial_dir).items())}
+    """Returns all records of a trial by (evaluator name, step), in this order; see `read_eval_result`."""
+    found = {key: _read(path, *key) for key, path in sorted(_result_files(trial_dir).items())}
+    return {key: record for key, record in found.items() if record is not None}
 
 
 def list_eval_results(trial_dir: str | os.PathLike[str]) -> set[tuple[str, int]]:
@@ -66,11 +65,22 @@ def list_eval_results(trial_dir: str | os.PathLike[str]) -> set[tuple[str, int]]
     return set(_result_files(trial_dir))
 
 
+def _read(path: pathlib.Path, name: str, step: int) -> Record | None:
+    try:
+        found = reading.read_json(path, formats.RESULT)
+    except FileNotFoundError:
+        return None
+    except reading.DamagedFile as error:
+        found = {"status": DAMAGED, "values": {}, "error": str(error)}
+    # The place of a file decides what it is about.
+    return {**found, "evaluator": name, "step": step}
+
+
 def _result_files(trial_dir: str | os.PathLike[str]) -> dict[tuple[str, int], pathlib.Path]:
     root = pathlib.Path(trial_dir) / FOLDER
     if not root.is_dir():
         return {}
-    folders = [folder for folder in root.iterdir() if folder.is_dir() and not folder.name.startswith(".")]
+    folders = [folder for folder in root.iterdir() if names.fault(folder.name) is None and folder.is_dir()]
     return {
         (folder.name, int(match[1])): file
         for folder in folders

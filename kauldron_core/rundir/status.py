@@ -8,13 +8,17 @@ import time
 from typing import Any
 
 from kauldron_core.errors import unknown_name
-from kauldron_core.rundir import atomic
+from kauldron_core.rundir import atomic, formats, reading
 
 STATUSES = ("queued", "running", "preempted", "pruned", "stopped", "diverged", "failed", "done")
 TERMINAL = frozenset({"pruned", "stopped", "diverged", "failed", "done"})
 """What a trial ends with. Nothing overwrites these unless a retry was asked for."""
 
+DAMAGED = "damaged"
+"""What is said of a trial, or of an evaluation, whose file can't be read. No file says so."""
+
 FILE = "status.json"
+_FORMAT = formats.status(STATUSES)
 
 
 def write_status(trial_dir: str | os.PathLike[str], status: str, *, retry: bool = False, **fields: Any) -> bool:
@@ -41,8 +45,13 @@ def write_status(trial_dir: str | os.PathLike[str], status: str, *, retry: bool 
 
 
 def read_status(trial_dir: str | os.PathLike[str]) -> dict[str, Any]:
-    """Returns the status record of a trial, `{"status": "queued"}` when it has none yet."""
+    """Returns the status record of a trial, `{"status": "queued"}` when it has none yet.
+
+    Of a damaged file it is `{"status": "damaged", "error": ...}`: the trial counts as one that has not ended.
+    """
     try:
-        return atomic.read_json(pathlib.Path(trial_dir) / FILE)
+        return reading.read_json(pathlib.Path(trial_dir) / FILE, _FORMAT)
     except FileNotFoundError:
         return {"status": "queued"}
+    except reading.DamagedFile as error:
+        return {"status": DAMAGED, "error": str(error)}

@@ -152,7 +152,7 @@ def _measured(trial: rundir.TrialDir) -> tuple[dict[str, dict[int, float]], rund
         for name, value in (metadata.get("metrics") or {}).items():
             found.setdefault(name, {})[step] = float(value)
     inline = [event for event in rundir.read_events(trial.events) if event["kind"] == "evaluated"]
-    records = [(event["split"], event["step"], event["values"]) for event in inline]
+    records = [(source, event["step"], values) for event in inline for source, values in [rundir.measured(event)]]
     for (name, step), record in rundir.read_eval_results(trial).items():
         records.append((name, step, record.get("values") or {}))
         said = said.with_record(name, record)

@@ -262,16 +262,17 @@ def _evaluations(workdir: str | os.PathLike[str] | None) -> set[tuple[str, int]]
     if workdir is None:
         return set()
     events = rundir.read_events(pathlib.Path(workdir) / "events")
-    return {(event["split"], event["step"]) for event in events if event["kind"] == "evaluated"}
+    return {(rundir.measured(event)[0], event["step"]) for event in events if event["kind"] == "evaluated"}
 
 
 def _records_at(step: int, workdir: str | os.PathLike[str] | None) -> Iterator[Logged | Evaluated]:
     """Yields what earlier attempts have recorded of a step."""
     for event in rundir.read_events(pathlib.Path(workdir) / "events") if workdir is not None else ():
+        source, values = rundir.measured(event)
         if event["step"] == step and event["kind"] == "metrics":
-            yield Logged(step, event["split"], event["values"])
+            yield Logged(step, source, values)
         elif event["step"] == step and event["kind"] == "evaluated":
-            yield Evaluated(step, event["split"], event["values"], event["num_examples"], event["seconds"])
+            yield Evaluated(step, source, values, event.get("num_examples", 0), event.get("seconds", 0.0))
 
 
 def _batch_size(spec: Any) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from kauldron_core import ckpts, rundir
-from kauldron_core.errors import ConfigError, listing
+from kauldron_core.errors import ConfigError, DamagedFile, listing
 from pipelines.cli import ckpt_facts as facts
 from pipelines.cli.commands import LazyGroup
 from pipelines.cli.run import DONE, FAILED
@@ -67,7 +67,15 @@ def ls(place: str, trial: str | None, as_json: bool) -> int:
     The last column says why each is kept; `-` goes with the next save.
     """
     trials = find_trials(place, trial)
-    found = {one.name: facts.entries(one) for one in trials}
+    found: dict[str, list[facts.Entry]] = {}
+    for one in list(trials):
+        try:
+            found[one.name] = facts.entries(one)
+        except DamagedFile as error:
+            if len(trials) == 1:
+                raise
+            trials.remove(one)
+            click.echo(str(error), err=True)
     if as_json:
         click.echo(json.dumps({name: [dataclasses.asdict(entry) for entry in one] for name, one in found.items()}))
         return DONE

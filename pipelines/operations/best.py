@@ -47,7 +47,8 @@ def command(path: str, metric: str | None, mode: str | None, top: int) -> int:
     if top > 1:
         console.print(trials_table(ranked, [ranking.metric], width=console.width))
     is_chosen = metric is None and ranking_of(run_dir) is None
-    for line in _lines(run_dir, ranked[0], ranking, is_chosen=is_chosen):
+    damages = [f"damaged   {line}" for line in state.damages()]
+    for line in [*_lines(run_dir, ranked[0], ranking, is_chosen=is_chosen), *damages]:
         console.print(line, markup=False, soft_wrap=True)
     return DONE
 
@@ -72,9 +73,11 @@ def choose(run_dir: rundir.RunDir, state: SweepState, *, metric: str | None, mod
 
 def train_command(run_dir: rundir.RunDir, trial: rundir.TrialDir) -> str:
     """Returns the `kdr train` command that trains a trial again: the sweep's own, its point instead of the axes."""
-    sweep = run_dir.sweep
+    sweep = run_dir.readable_sweep
     words = konfig.read_command(_own_words(sweep.get("command") or ""), program="kdr train")
-    paths = next((dict(row["overrides"]) for row in sweep.get("trials") or () if row["name"] == trial.name), {})
+    paths = next(
+        (dict(row.get("overrides") or ()) for row in sweep.get("trials") or () if row["name"] == trial.name), {}
+    )
     config = konfig.load(trial.config_path)
     parts = ["kdr", "train", words.config or str(trial.config_path)]
     if words.config is not None:
@@ -103,7 +106,14 @@ def _lines(run_dir: rundir.RunDir, best: TrialState, ranking: Ranking, *, is_cho
     lines = [f"trial     {best.name} ({best.status} at step {best.step})"]
     lines += [f"by        {ranking.metric} {number(best.values[ranking.metric])}, the {end}{hint}"]
     lines += [f"          {name} {number(best.values[name])}" for name in sorted(best.values) if name != ranking.metric]
-    return [*lines, f"folder    {trial.path}", f"train     {train_command(run_dir, trial)}"]
+    return [*lines, f"folder    {trial.path}", f"train     {_train_command_or_why_not(run_dir, trial)}"]
+
+
+def _train_command_or_why_not(run_dir: rundir.RunDir, trial: rundir.TrialDir) -> str:
+    try:
+        return train_command(run_dir, trial)
+    except ValueError as error:  # A file of the trial or of the run is damaged; its numbers are shown all the same.
+        return f"can't be told: {error}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

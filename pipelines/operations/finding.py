@@ -107,8 +107,8 @@ def status_of(status: str, *, is_driven: bool) -> str:
 
 def resume_command(run: rundir.RunDir) -> str:
     """Returns the command that goes on with a run."""
-    typed = str(run.sweep.get("command") or "")
-    words = shlex.split(typed)
+    typed = str(run.readable_sweep.get("command") or "")
+    words = typed.split()
     if words[:2] == ["kdr", "train"] or "pipelines.train" in words[:3]:
         has_name = any(word.startswith("--run.name=") for word in words)
         return typed if has_name else f"{typed} --run.name={shlex.quote(run.name)}"

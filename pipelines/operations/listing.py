@@ -34,16 +34,26 @@ def command(root: str) -> int:
         click.echo(f"no runs in {root}")
         return DONE
     console = make_console()
+    rows, damages = [], []
+    for one in runs:
+        found = one.damage()
+        damages += [found] if found else []
+        rows.append(_row(one))
     columns = [("run", "left"), ("made", "left"), ("driver", "left"), ("trials", "right"), ("statuses", "left")]
-    console.print(make_table(columns, [_row(one) for one in runs], width=console.width))
+    console.print(make_table(columns, rows, width=console.width))
+    for line in damages:
+        console.print(f"damaged   {line}", markup=False, soft_wrap=True)
     return DONE
 
 
 def _row(one: rundir.RunDir) -> list[str]:
     driven = is_driven(one)
     counts = Counter(status_of(trial.status(), is_driven=driven) for trial in one.trials())
-    statuses = ", ".join(f"{counts[status]} {status}" for status in (*rundir.STATUSES, INTERRUPTED) if status in counts)
-    made = datetime.datetime.fromtimestamp(one.trials_path.stat().st_ctime).strftime("%Y-%m-%d %H:%M")
+    statuses = ", ".join(
+        f"{counts[status]} {status}" for status in (*rundir.STATUSES, INTERRUPTED, rundir.DAMAGED) if status in counts
+    )
+    folder = one.trials_path if one.trials_path.is_dir() else one.path
+    made = datetime.datetime.fromtimestamp(folder.stat().st_ctime).strftime("%Y-%m-%d %H:%M")
     return [one.name, made, "at work" if driven else "-", str(counts.total()), statuses]
 
 

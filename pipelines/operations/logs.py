@@ -65,7 +65,7 @@ class Tail:
     def print_new(self) -> None:
         """Prints what was written since the last call."""
         for path, stream in self._files.items():
-            if not path.exists():
+            if not path.is_file():
                 continue
             with open(path, "rb") as file:
                 file.seek(self._offsets[path])

@@ -53,7 +53,7 @@ def command(path: str, follow: bool, as_json: bool) -> int:
 
 def ranking_of(run_dir: rundir.RunDir) -> Ranking | None:
     """Returns the metric that the run's owner asked for."""
-    sweep = run_dir.sweep
+    sweep = run_dir.readable_sweep
     return Ranking(sweep["metric"], sweep.get("mode") or "max") if sweep.get("metric") else None
 
 
@@ -84,7 +84,10 @@ def _print(run_dir: rundir.RunDir, state: SweepState) -> None:
     metrics = [ranking.metric, _LOSS] if ranking and ranking.metric != _LOSS else [_LOSS]
     ranked = state.ranked(ranking)
     console.print(trials_table(ranked, metrics, width=console.width))
-    lines = [_fault(state, trial) for trial in ranked if trial.error or trial.reason]
+    lines = [
+        _fault(state, trial) for trial in ranked if (trial.error or trial.reason) and trial.status != rundir.DAMAGED
+    ]
+    lines += [f"damaged   {line}" for line in state.damages()]
     lines += [f"run       {run_dir.path}", f"driver    {driver_of(run_dir)}", f"trials    {_counts(state)}"]
     lines += _rest(run_dir, state)
     for line in lines:
@@ -102,7 +105,7 @@ def _rest(run_dir: rundir.RunDir, state: SweepState) -> list[str]:
 
 def _counts(state: SweepState) -> str:
     counts = ", ".join(f"{number} {status}" for status, number in state.counts().items())
-    planned = len(state.run.sweep.get("trials") or ())
+    planned = len(state.run.readable_sweep.get("trials") or ())
     missing = planned - len(state.trials)
     return f"{counts or 'none yet'}{f', {missing} deleted or not begun' if missing > 0 else ''}"
 
@@ -122,6 +125,7 @@ def _as_json(run_dir: rundir.RunDir, state: SweepState) -> dict[str, Any]:
         "metric": ranking.metric if ranking else None,
         "mode": ranking.mode if ranking else None,
         "remaining_s": remaining_s(state),
+        "damaged": state.damages(),
         "trials": [
             {
                 "name": trial.name,

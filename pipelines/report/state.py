@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +25,7 @@ class TrialState:
       step: Last step with a metric.
       values: Last value of each metric.
       evaluations: Number of finished evaluations.
+      damaged: What is to be said of results that can't be read, a line each.
       span: First and last `(step, time_ms)` of its newest attempt.
     """
 
@@ -38,13 +38,16 @@ class TrialState:
     values: dict[str, float] = field(default_factory=dict)
     evaluations: int = 0
     span: tuple[tuple[int, int], tuple[int, int]] | None = None
+    damaged: list[str] = field(default_factory=list)
 
     def take(self, news: News) -> None:
         """Adds what is new."""
         for event in news.events:
             self._take_event(event)
         for name, _, record in news.evaluations:
-            self.evaluations += 1
+            self.evaluations += record.get("status") != rundir.DAMAGED
+            if record.get("status") == rundir.DAMAGED:
+                self.damaged.append(str(record["error"]))
             self.values.update({f"{name}/{key}": value for key, value in (record.get("values") or {}).items()})
         if news.status:
             self.status = str(news.status["status"])
@@ -56,13 +59,13 @@ class TrialState:
         if event["kind"] == rundir.RESUMED_FROM:
             self.step = max(0, event["step"])
             self.span = None
-        split = event.get("split") or event.get("name")
-        if not split or not isinstance(event.get("values"), dict):
+        split, values = rundir.measured(event)
+        if not values:
             return
         self.step = max(self.step, event["step"])
         now = (event["step"], event["time_ms"])
         self.span = (self.span[0] if self.span else now, now)
-        for name, value in event["values"].items():
+        for name, value in values.items():
             self.values[name if name.startswith(f"{split}/") else f"{split}/{name}"] = value
 
 
@@ -79,8 +82,9 @@ class SweepState:
     def overrides(self, trial: str) -> str:
         """Returns what tells a trial from the others, in words; empty if nothing does."""
         if trial not in self._overrides:
-            rows = self.run.sweep.get("trials") or ()
-            shown = {row["name"]: ", ".join(f"{path}={value}" for path, value in row["overrides"]) for row in rows}
+            rows = self.run.readable_sweep.get("trials") or ()
+            points = {row["name"]: row.get("overrides") or () for row in rows}
+            shown = {name: ", ".join(f"{path}={value}" for path, value in point) for name, point in points.items()}
             # A search makes trials while it runs: one that is not listed yet is looked up again.
             self._overrides.update(shown)
         return self._overrides.get(trial, "")
@@ -99,6 +103,14 @@ class SweepState:
             state.take(news)
             changed.append((state, news))
         return changed
+
+    def damages(self) -> list[str]:
+        """Returns a line for each file that can't be read."""
+        found = self.run.damage()
+        lines = [found] if found else []
+        for trial in self.trials.values():
+            lines += [*([trial.error] if trial.status == rundir.DAMAGED else []), *trial.damaged]
+        return lines
 
     def counts(self) -> dict[str, int]:
         """Returns how many trials have each status, those that occur."""
@@ -123,10 +135,11 @@ class SweepState:
 
 def _read_num_steps(config_path: Path) -> int | None:
     try:
-        found = json.loads(config_path.read_text(encoding="utf-8")).get("num_train_steps")
+        found = rundir.read_json(config_path)
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, int) else None
+    steps = found.get("num_train_steps") if isinstance(found, dict) else None
+    return steps if isinstance(steps, int) else None
 
 
 def _badness(state: TrialState, ranking: Ranking | None) -> tuple[bool, float]:

@@ -18,6 +18,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from kauldron_core import rundir
 from pipelines.tracking.names import NameTable
 
 
@@ -53,8 +54,8 @@ class Curves:
         if event["kind"] == "resumed_from":
             self._rewinds[event["step"]] = None
         if event["kind"] == "inherited":
-            changes = ", ".join(f"{path} {old} -> {new}" for path, (old, new) in event["changes"].items())
-            self._inherited.append(f"at step {event['step']} from {event['donor']}: {changes}")
+            changes = ", ".join(f"{path} {old} -> {new}" for path, (old, new) in event.get("changes", {}).items())
+            self._inherited.append(f"at step {event['step']} from {event.get('donor')}: {changes}")
         if not isinstance(event.get("values"), Mapping):
             return []
         prefix = event.get("split") or event.get("name") or event["kind"]
@@ -64,12 +65,13 @@ class Curves:
 
     def add_evaluation(self, name: str, step: int, record: Mapping[str, Any]) -> list[Point]:
         """Returns the points of one finished evaluation; none if it was given before."""
-        if record.get("status") != "done" or self._evaluated.get((name, step)) == record["finished_ms"]:
+        finished_ms = record.get("finished_ms") or 0
+        if record.get("status") != "done" or self._evaluated.get((name, step)) == finished_ms:
             return []
         if (name, step) in self._evaluated:
             self._again[f"{name} at step {step}"] = None
-        self._evaluated[name, step] = record["finished_ms"]
-        points = self._points(name, record.get("values") or {}, step, record["finished_ms"])
+        self._evaluated[name, step] = finished_ms
+        points = self._points(name, record.get("values") or {}, step, finished_ms)
         return [self._finite(point) for point in points]
 
     @property
@@ -95,7 +97,7 @@ class Curves:
     def _points(self, prefix: str, values: Mapping[str, Any], step: int, time_ms: int) -> Iterator[Point]:
         for name, value in values.items():
             full = name if name.startswith(f"{prefix}/") else f"{prefix}/{name}"
-            if isinstance(value, int | float):
+            if rundir.formats.is_number(value):
                 yield Point(self._names[full], float(value), time_ms, step)
             else:
                 self._not_numbers.add(full)

@@ -67,7 +67,7 @@ class Recorder:
                 self._warn(f"MLflow lacks a part of this run. To add it later: kdr record {self._run.path}")
                 return
             time.sleep(1.0)
-        self.is_complete = True
+        self.is_complete = self._session is None or not self._session.damaged
 
     def _record(self) -> Session:
         if self._run is None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kauldron_core import rundir
+from kauldron_core.errors import ConfigError
 from pipelines.follow import RunFollower
 from pipelines.tracking.experiment import RUN_DIR, SweepRecord, close_abandoned
 from pipelines.tracking.names import as_params
@@ -23,6 +24,9 @@ class Session:
       run: The run directory.
       warn: Gets one line for each entry that can't be recorded.
       is_driver: Whether this process runs the sweep.
+
+    Attributes:
+      damaged: Trials that can't be recorded, since a file of theirs can't be read.
     """
 
     def __init__(self, store: Store, run: rundir.RunDir, *, warn: Callable[[str], None], is_driver: bool) -> None:
@@ -34,12 +38,18 @@ class Session:
         self._followers = RunFollower(run)
         self._overrides = read_overrides(run)
         self._trials: dict[str, TrialRecord] = {}
+        self.damaged: list[str] = []
         self._open_parent()
 
     def record(self) -> None:
         """Writes everything that is new."""
+        self.damaged = []
         for trial in self._run.trials():
-            self._trial(trial).record()
+            try:
+                self._trial(trial).record()
+            except ConfigError as error:  # Its config can't be read; the others are recorded.
+                self.damaged.append(trial.name)
+                self._warn(f"trial {trial.name} is not recorded: {error}")
 
     def finish(self, *, is_ok: bool | None) -> None:
         """Closes the parent run, and as the driver those of trials that nobody works on any more.

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
 
 MLFLOW_STATUS = {
+    rundir.DAMAGED: "KILLED",
     "queued": "SCHEDULED",
     "running": "RUNNING",
     "preempted": "KILLED",

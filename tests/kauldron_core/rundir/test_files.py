@@ -82,7 +82,7 @@ def test_new_files_have_the_permissions_that_the_user_chose(tmp_path: pathlib.Pa
 
 def test_a_file_that_is_not_json_is_named(tmp_path: pathlib.Path):
     (tmp_path / "a.json").write_text("{")
-    with pytest.raises(ValueError, match=r"a\.json: not a JSON file"):
+    with pytest.raises(ValueError, match=r"a\.json: damaged, it is not JSON"):
         rundir.read_json(tmp_path / "a.json")
 
 
