@@ -7,7 +7,7 @@ import os
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from kauldron_core import rundir
@@ -18,11 +18,14 @@ _AGREE_EVERY = 4
 """Steps between two agreements of a group's processes on whether to stop; each costs a broadcast."""
 
 Record = dict[str, Any]
-"""An event of a trial as plain data: `kind` is `logged`, `evaluated`, `saved`, `done` or `raised`; for packs see
-`pack_records`."""
+"""An event of a trial as plain data: `kind` is `logged`, `evaluated`, `saved`, `settled`, `done` or `raised`; for packs
+see `pack_records`."""
 
 ENDINGS = ("done", "raised")
 """Kinds of the record that is a trial's last."""
+
+_DECIDED = ("saved", "settled")
+"""Kinds of the records after which somebody may decide about a trial."""
 
 
 class HostWorker:
@@ -78,14 +81,18 @@ class HostWorker:
         gc.freeze()
         return {**facts, "warm_s": time.monotonic() - started_at, "ready_at": time.time()}
 
-    def start(self, folder: str | os.PathLike[str], *, in_lockstep: bool = False) -> None:
+    def start(
+        self, folder: str | os.PathLike[str], *, in_lockstep: bool = False, is_decided_about: bool | None = None
+    ) -> None:
         """Begins a trial or a pack, or goes on with it from its newest checkpoint.
 
         Args:
           folder: Its folder.
-          in_lockstep: After each record wait for the `poll` after the one that took it: whoever decides about the
-            trial then decides before it goes on. Should another process have begun the trial meanwhile, it ends here
-            without a trace.
+          in_lockstep: After each step that has records, and after each checkpoint, wait for the `poll` after the one
+            that took them: whoever decides about the trial then decides before it goes on. Should another process have
+            begun the trial meanwhile, it ends here without a trace.
+          is_decided_about: Whether somebody waits for the records of each step, here or in the first process of a
+            group; None: if it is in lockstep.
 
         Raises:
           RunFailed: If the trial before has not ended.
@@ -96,7 +103,8 @@ class HostWorker:
         self._records = []
         self._is_ended = False
         self._lease = _take_over(folder) if in_lockstep else None
-        self._thread = threading.Thread(target=self._run, args=(folder, self._stop), name="trial", daemon=True)
+        settle = in_lockstep if is_decided_about is None else is_decided_about
+        self._thread = threading.Thread(target=self._run, args=(folder, self._stop, settle), name="trial", daemon=True)
         self._thread.start()
 
     def poll(self, wait_s: float = 1.0, *, at_once: bool = False) -> list[Record]:
@@ -120,11 +128,11 @@ class HostWorker:
             self._stop.set()
             self._changed.notify_all()
 
-    def _run(self, folder: str | os.PathLike[str], stop: threading.Event) -> None:
+    def _run(self, folder: str | os.PathLike[str], stop: threading.Event, settle: bool) -> None:
         began_at = time.time()
         logs = rundir.TrialDir(folder).logs  # A pack has them at the same place.
         with trial_logs.redirected_output(logs, rank=self._seat.rank if self._seat is not None else 0):
-            ending = self._train(folder, stop)
+            ending = self._train(folder, stop, settle)
         ending.update(began_ms=int(1000 * began_at), ended_ms=int(1000 * time.time()))
         # The arrays of this trial must be gone before the next one makes its own.
         gc.collect()
@@ -132,18 +140,20 @@ class HostWorker:
             self._lease.release()
         self._put(ending)
 
-    def _train(self, folder: str | os.PathLike[str], stop: threading.Event) -> Record:
+    def _train(self, folder: str | os.PathLike[str], stop: threading.Event, settle: bool) -> Record:
         ending: Record = {"kind": "raised", "error": "the trainer ended without saying how"}
         is_loaded = False
         try:
-            records = _open(folder, stop if self._seat is None else AgreedStop(stop), self._settings.stop)
+            asked = stop if self._seat is None else AgreedStop(stop)
+            records = _open(folder, asked, self._settings.stop, settle=settle)
             is_loaded = True
             for record in records:
                 if record["kind"] in ENDINGS:
                     ending = record
                 else:
                     self._put(record)
-                    self._await_decision()
+                    if record["kind"] in _DECIDED:
+                        self._await_decision()
         except _Replaced:
             ending = {"kind": "done", "step": 0, "status": "preempted", "reason": "went on in another process"}
         # Whatever a trial raises is its result; it must end neither this process nor the others' trials.
@@ -209,7 +219,7 @@ def _take_over(trial_dir: str | os.PathLike[str]) -> rundir.Lease | None:
 
 
 def _open(
-    folder: str | os.PathLike[str], stop: threading.Event, rules: Sequence[stopping.StopRule]
+    folder: str | os.PathLike[str], stop: threading.Event, rules: Sequence[stopping.StopRule], *, settle: bool
 ) -> Iterator[Record]:
     """Returns the records of the trial or pack of a folder, which is loaded by now."""
     from kauldron_core.train import load_trial  # JAX; imported by `warm`.
@@ -217,12 +227,12 @@ def _open(
     pack = rundir.PackDir(folder)
     if pack.exists():
         return pack_records.records_of(pack, stop)
-    return _records_of(load_trial(folder), stop, stopping.until(rules))
+    return _records_of(load_trial(folder).iter_train(stop=stop, until=stopping.until(rules), settle=settle))
 
 
-def _records_of(trainer: Any, stop: threading.Event, until: Any) -> Iterator[Record]:
+def _records_of(events: Iterable[Any]) -> Iterator[Record]:
     """Yields the trainer's events as plain data, which a process without JAX can read."""
-    for event in trainer.iter_train(stop=stop, until=until):
+    for event in events:
         convert = _CONVERSIONS.get(type(event).__name__)
         if convert is not None:
             yield convert(event)
@@ -241,6 +251,7 @@ _CONVERSIONS: dict[str, Callable[[Any], Record]] = {
         "split": event.name,
         "values": _floats(event.values),
     },
+    "Settled": lambda event: {"kind": "settled", "step": int(event.step), "values": _floats(event.values)},
     "Saved": lambda event: {"kind": "saved", "step": int(event.step)},
     "Done": lambda event: {
         "kind": "done",

@@ -12,9 +12,6 @@ from kauldron_core.errors import RunFailed
 from kauldron_core.konfig.places import find_place
 from ray_cluster.spaces import Point
 
-INHERITED = "inherited"
-"""Kind of the event that says where a trial's state came from, and how its point changed."""
-
 
 def pass_on(donor: rundir.TrialDir, trial: rundir.TrialDir, *, step: int, point: Point) -> None:
     """Gives a trial the checkpoint of another one and a changed point; it goes on from there.
@@ -38,7 +35,7 @@ def pass_on(donor: rundir.TrialDir, trial: rundir.TrialDir, *, step: int, point:
     after = _values(trial, point)
     changes = {path: [before[path], after[path]] for path in after}
     with rundir.EventWriter(trial.events, writer="scheduler") as events:
-        events.append(INHERITED, step, donor=donor.name, changes=changes)
+        events.append(rundir.INHERITED, step, donor=donor.name, changes=changes)
 
 
 def copy_checkpoint(donor: rundir.TrialDir, trial: rundir.TrialDir, step: int) -> None:

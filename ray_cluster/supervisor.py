@@ -18,6 +18,7 @@ import evaluators
 from kauldron_core import rundir
 from kauldron_core.errors import RunFailed
 from ray_cluster import control, pack_records, passing
+from ray_cluster.decisions import Decisions
 from ray_cluster.host_worker import Record, describe
 from ray_cluster.jax_process import ProcessSettings
 from ray_cluster.retries import RetryPolicy
@@ -44,9 +45,10 @@ class SupervisorSettings:
       tpu_slice: The TPU slice that they are on.
       max_failures: See `Sweep`.
       hang_timeout_s: See `Sweep`.
-      report_on: When a running trial is reported: every second (`time`), or, for searches and schedulers, with each
-        record (`record`) or each checkpoint (`saved`). The trial then waits until it is decided about.
-      metric: Without a value of it nothing is reported but the end; None reports always.
+      report_on: When a running trial is reported: every second (`time`), or, for searches and schedulers, after each
+        step at which `metric` was measured (`record`), or that has a checkpoint besides (`saved`). The trial then waits
+        until it is decided about.
+      metric: What is decided by; None: any.
       space: What values stand for, for schedulers that change them.
     """
 
@@ -65,10 +67,11 @@ class SupervisorSettings:
 class Supervisor(tune.Trainable):
     """Runs the trials and packs that Tune hands it, one after another, each in `settings`'s kind of child.
 
-    A report holds the last value of every metric, `step`, `status`, `num_failures`, `last_error`, `setup_error` (what
-    kept the process itself from starting), `worker` (what the process said of itself) and, at the end, `done`. A trial
-    that fails for good is a report like any other: Tune's own retries are left for lost supervisors. That of a pack
-    has `members` too: `step`, `status` and more of each of its trials.
+    A report holds the last value of every metric (where others decide: as of the step that is decided at), `step`,
+    `status`, `num_failures`, `last_error`, `setup_error` (what kept the process itself from starting), `worker` (what
+    the process said of itself) and, at the end, `done`. A trial that fails for good is a report like any other: Tune's
+    own retries are left for lost supervisors. That of a pack has `members` too: `step`, `status` and more of each of
+    its trials.
     """
 
     @classmethod
@@ -102,7 +105,7 @@ class Supervisor(tune.Trainable):
         """Returns a report when one is due, or when the trial has ended."""
         # The trial may have waited for this call.
         self._heard_at = time.monotonic()
-        self._report_at = self._heard_at + (_REPORT_EVERY_S if self._settings.report_on == "time" else 0.0)
+        self._report_at = self._heard_at + _REPORT_EVERY_S
         while not self._ending and not self._is_report_due():
             self._watch()
         self._has_news = False
@@ -114,7 +117,7 @@ class Supervisor(tune.Trainable):
             "last_error": self._last_error,
             "setup_error": self._setup_error,
             "worker": self._worker,
-            **self._ending,
+            **(self._ending or self._decisions.take()),
             **self._told_of_members(),
         }
 
@@ -126,8 +129,13 @@ class Supervisor(tune.Trainable):
         return {"members": {name: {"status": "running", **common, **own} for name, own in self._members.items()}}
 
     def _is_report_due(self) -> bool:
-        has_metric = self._settings.metric is None or self._settings.metric in self._values
-        return self._has_news and has_metric and time.monotonic() >= self._report_at
+        if self._is_decided_about:
+            return self._decisions.is_due
+        return self._has_news and time.monotonic() >= self._report_at
+
+    @property
+    def _is_decided_about(self) -> bool:
+        return self._settings.report_on != "time"
 
     def cleanup(self) -> None:
         """Lets a running trial save, then ends the child."""
@@ -167,6 +175,7 @@ class Supervisor(tune.Trainable):
         self._policy = RetryPolicy(self._settings.max_failures)
         self._values: dict[str, float] = {}
         self._step = 0
+        self._decisions = Decisions(self._settings.metric, at_checkpoints=self._settings.report_on == "saved")
         self._ending: dict[str, Any] = {}
         self._has_news = False
         self._is_started = self._is_stopping = False
@@ -219,7 +228,7 @@ class Supervisor(tune.Trainable):
 
     def _poll_child(self) -> None:
         """Takes in what the child says, and ends one that says nothing any more."""
-        for record in self._child.poll(at_once=self._settings.report_on != "time"):
+        for record in self._child.poll(at_once=self._is_decided_about):
             self._heard_at = time.monotonic()
             self._take_in(record)
         limit_s = self._settings.hang_timeout_s
@@ -232,11 +241,9 @@ class Supervisor(tune.Trainable):
         worker = self._child.warmed(wait_s=0.5)
         if worker is not None:
             self._worker = worker
-            is_decided_about = self._settings.report_on != "time"
-            self._child.start(self._folder, in_lockstep=is_decided_about)
+            self._child.start(self._folder, in_lockstep=self._is_decided_about)
             self._heard_at = time.monotonic()
-            self._is_started = True
-            self._has_news = not is_decided_about
+            self._is_started = self._has_news = True
 
     def _ask_to_stop(self, if_not_begun: str) -> None:
         """Lets the trial save and end.
@@ -251,11 +258,16 @@ class Supervisor(tune.Trainable):
             self._is_stopping = True
 
     def _take_in(self, record: Record) -> None:
-        self._has_news |= self._settings.report_on != "saved" or record["kind"] == "saved"
+        self._has_news = True
         self._step = max(self._step, record.get("step", 0))
         match record["kind"]:
             case "logged" | "evaluated":
                 self._values.update({f"{record['split']}/{name}": value for name, value in record["values"].items()})
+            case "settled":
+                self._values.update(record["values"])
+                self._decisions.settled(record["step"], record["values"])
+            case "saved":
+                self._decisions.saved(record["step"])
             case "done":
                 self._ending = {"done": True, **{key: value for key, value in record.items() if key != "kind"}}
                 reason = self._reason()

@@ -106,7 +106,7 @@ class WorkerGroup:
         self._polling, self._ended, self._last = {}, set(), None
         ray.get(
             [
-                member.start.remote(folder, in_lockstep=in_lockstep and rank == 0)
+                member.start.remote(folder, in_lockstep=in_lockstep and rank == 0, is_decided_about=in_lockstep)
                 for rank, member in enumerate(self._members)
             ]
         )

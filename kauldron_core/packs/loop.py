@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from kauldron_core import konfig
+from kauldron_core import konfig, rundir
 from kauldron_core.evals import EvaluationStopped
 from kauldron_core.forward import Health, TrainState
 from kauldron_core.losses import named_losses
@@ -21,7 +21,7 @@ from kauldron_core.packs.checkpoints import GHOST, StackedCheckpoints, Standing
 from kauldron_core.packs.data import open_data
 from kauldron_core.packs.division import Origin
 from kauldron_core.packs.evaluation import Heritage, evaluate
-from kauldron_core.packs.members import INHERITED, MemberEvent, Members
+from kauldron_core.packs.members import MemberEvent, Members
 from kauldron_core.packs.points import Points
 from kauldron_core.packs.programs import PackedPrograms
 from kauldron_core.packs.rules import Decision, Rule
@@ -155,7 +155,7 @@ class PackLoop:
         self._write_points()
         for index, event in self._points.inherited(step):
             # A kill came between the checkpoint and this.
-            if not self._members.has_told(index, INHERITED, step=step):
+            if not self._members.has_told(index, rundir.INHERITED, step=step):
                 yield self._members.tell(index, event)
         return step
 

@@ -14,8 +14,6 @@ from kauldron_core.train.trainer import Trainer
 from kauldron_core.train.writer import EventLog
 
 RUNNING = "running"
-INHERITED = "inherited"
-"""Kind of the record of an `Inherited`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,7 +90,7 @@ class Members:
         log, keeper = self._log(index), self.trainers[index].checkpointer
         if isinstance(event, Inherited):
             if log is not None:
-                log.append(INHERITED, event.step, donor=event.donor, changes=event.changes)
+                log.append(rundir.INHERITED, event.step, donor=event.donor, changes=event.changes)
         elif log is not None:
             writer_lib.append(log, event)
         if keeper is not None and isinstance(event, Logged | Evaluated):

@@ -13,6 +13,7 @@ from kauldron_core.rundir.atomic import (
 from kauldron_core.rundir.backlog import Backlog, RunWatch
 from kauldron_core.rundir.committed import POINTER_FILE, committed_steps, is_committed, pack_of, saved_at_s
 from kauldron_core.rundir.events import (
+    INHERITED,
     RESUMED_FROM,
     Event,
     EventFollower,
@@ -70,6 +71,7 @@ __all__ = [
     "DAMAGED",
     "DEFAULT_MAX_PENDING",
     "FORMAT",
+    "INHERITED",
     "MODES",
     "POINTER_FILE",
     "RESUMED_FROM",

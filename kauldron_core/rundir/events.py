@@ -20,6 +20,9 @@ from kauldron_core.rundir import atomic, formats, names, reading
 RESUMED_FROM = "resumed_from"
 """Kind of the record after which readers drop later steps of earlier attempts."""
 
+INHERITED = "inherited"
+"""Kind of the record that says where a trial's state came from, and how its point changed."""
+
 Event = dict[str, Any]
 
 _SEGMENT = re.compile(r"([0-9]{1,9})-(.+)\.jsonl")

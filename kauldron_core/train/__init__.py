@@ -3,7 +3,7 @@
 from kauldron_core.forward import AuxiliariesState, Context, Precision, RngStream, RngStreams, TrainState
 from kauldron_core.train.continuous import continuous_eval
 from kauldron_core.train.directions import inline_losses, metric_directions
-from kauldron_core.train.events import Done, Evaluated, Event, Logged, Saved, Summarized
+from kauldron_core.train.events import Done, Evaluated, Event, Logged, Saved, Settled, Summarized
 from kauldron_core.train.load import BestCheckpoint, best_checkpoint, best_step, load_run, load_trial
 from kauldron_core.train.loop import iter_train
 from kauldron_core.train.multi_step import MultiContext, MultiTrainStep
@@ -34,6 +34,7 @@ __all__ = [
     "RngStream",
     "RngStreams",
     "Saved",
+    "Settled",
     "Setup",
     "StepReport",
     "Summarized",

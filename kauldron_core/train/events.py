@@ -67,6 +67,21 @@ class Saved:
 
 
 @dataclasses.dataclass(frozen=True)
+class Settled:
+    """All that is measured at a step has been measured, and the next step has not begun; on request only.
+
+    Comes after a step of which there is a record. What is measured at the last step comes with `Done`.
+
+    Attributes:
+      step: Number of updates made.
+      values: What was measured there, by whole names: `train/losses/total`, `test/metrics/accuracy`.
+    """
+
+    step: int
+    values: dict[str, float]
+
+
+@dataclasses.dataclass(frozen=True)
 class Done:
     """Training ended; the last event.
 
@@ -83,4 +98,4 @@ class Done:
     reason: str = ""
 
 
-Event = Logged | Summarized | Evaluated | Saved | Done
+Event = Logged | Summarized | Evaluated | Saved | Settled | Done

@@ -22,21 +22,27 @@ _T = TypeVar("_T")
 
 
 def iter_train(
-    trainer: Trainer, *, stop: threading.Event | None = None, until: Until | None = None, progress: Progress = ignored
+    trainer: Trainer,
+    *,
+    stop: threading.Event | None = None,
+    until: Until | None = None,
+    settle: bool = False,
+    progress: Progress = ignored,
 ) -> Generator[Event, None, TrainState]:
     """Makes the updates that are missing; yields events and returns the final state.
 
-    What happens at a step happens in the order: update, training metrics, evaluations, checkpoint. So a checkpoint
-    is only there when everything before it has been recorded.
+    What happens at a step happens in the order: update, training metrics, evaluations, checkpoint, `Settled`. So a
+    checkpoint is only there when everything before it has been recorded, and whoever decides at a step has its values.
     """
     with (
         explained(),
         catching_signals(StopRequest(stop)) as request,
-        Session(trainer, request, progress, until=until) as session,
+        Session(trainer, request, progress, until=until, settle=settle) as session,
     ):
         state, step = session.restore_or_init()
         try:
             yield from session.evaluate(state, step)
+            yield from session.settle(step)
             while not session.is_over(step) and not request:
                 batches, outputs = session.next_call(step)
                 state, report = trainer.trainstep.run(state, batches, outputs, size=trainer.steps_per_call)
@@ -46,6 +52,7 @@ def iter_train(
                 if session.is_due(step):
                     yield from session.evaluate(state, step)
                     yield from session.save(state, step)
+                yield from session.settle(step)
             yield from session.finish(state, step)
         except Diverged as diverged:
             yield from session.give_up(step, diverged)

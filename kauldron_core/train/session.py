@@ -17,7 +17,7 @@ from kauldron_core.evals import EvaluationStopped, Evaluator
 from kauldron_core.forward import TrainState
 from kauldron_core.losses import named_losses
 from kauldron_core.train import writer as writer_lib
-from kauldron_core.train.events import Done, Evaluated, Event, Logged, Saved
+from kauldron_core.train.events import Done, Evaluated, Event, Logged, Saved, Settled
 from kauldron_core.train.interrupts import StopRequest
 from kauldron_core.train.program import Outputs, StepReport, is_sound
 from kauldron_core.train.progress import Progress
@@ -41,14 +41,25 @@ class Session:
       progress: Is told after each call how far the training is.
       until: Decides where training ends before its last step. Every record is then waited for: what it decides must
         not depend on how fast the device was.
+      settle: Whether others decide, after each step with a record; every record is waited for then, too.
     """
 
-    def __init__(self, trainer: Trainer, request: StopRequest, progress: Progress, *, until: Until | None = None):
+    def __init__(
+        self,
+        trainer: Trainer,
+        request: StopRequest,
+        progress: Progress,
+        *,
+        until: Until | None = None,
+        settle: bool = False,
+    ):
         self.last_step = trainer.last_step
         self._trainer = trainer
         self._request = request
         self._progress = progress
         self._until = until
+        self._settles = settle
+        self._measured: dict[str, float] = {}
         self._end_reason = ""
         self._inline = trainer.inline_evals
         loss_names = sorted(dict(named_losses(trainer.train_losses)))
@@ -100,8 +111,8 @@ class Session:
             self._log.append(rundir.RESUMED_FROM, step or -1)
         if step and self._inline:
             self._evaluated_before = _evaluations(self._trainer.workdir)
-        if step and self._until is not None:
-            # It may have been killed after the checkpoint of its end.
+        if step and (self._until is not None or self._settles):
+            # It may have been killed between the checkpoint of a step and what was decided there.
             for record in _records_at(step, self._trainer.workdir):
                 self._decide(record)
         return state, step
@@ -148,7 +159,7 @@ class Session:
         if report is not None:
             yield from self._recorded(self._reports.flush())
             self._reports.put(step, report)
-        if (report is None and self._reports.is_ready()) or self._until is not None:
+        if (report is None and self._reports.is_ready()) or self._until is not None or self._settles:
             yield from self._recorded(self._reports.flush())
         yield from self._commits()
 
@@ -185,6 +196,12 @@ class Session:
         """Starts to save, if a checkpoint is due at `step`."""
         if self._is_save_due(step):
             yield from self._save(state, step)
+
+    def settle(self, step: int) -> Iterator[Event]:
+        """Yields what was measured at `step`, for those who decide whether training goes on."""
+        measured, self._measured = self._measured, {}
+        if self._settles and measured and not self.is_over(step):
+            yield Settled(step, measured)
 
     def finish(self, state: TrainState, step: int) -> Iterator[Event]:
         """Saves what is not saved yet, waits until it is on disk, and says how training ended."""
@@ -250,7 +267,10 @@ class Session:
             yield event
 
     def _decide(self, event: Logged | Evaluated) -> None:
-        """Asks whether training ends here; at its last step it ends anyway."""
+        """Takes a value that decides, and asks whether training ends here; at its last step it ends anyway."""
+        if self._settles:
+            source = event.name if isinstance(event, Evaluated) else event.split
+            self._measured.update({f"{source}/{name}": value for name, value in event.values.items()})
         if self._until is not None and event.step < self.last_step:
             self._end_reason = self._end_reason or self._until(event) or ""
 
@@ -266,12 +286,17 @@ def _evaluations(workdir: str | os.PathLike[str] | None) -> set[tuple[str, int]]
 
 
 def _records_at(step: int, workdir: str | os.PathLike[str] | None) -> Iterator[Logged | Evaluated]:
-    """Yields what earlier attempts have recorded of a step."""
-    for event in rundir.read_events(pathlib.Path(workdir) / "events") if workdir is not None else ():
+    """Yields what earlier attempts have recorded of the state that there is at a step."""
+    events = [] if workdir is None else rundir.read_events(pathlib.Path(workdir) / "events")
+    # What came before is of another state. Whoever passed this one on writes a file of events of its own.
+    since_ms = max((event.get("time_ms", 0) for event in events if event["kind"] == rundir.INHERITED), default=-1)
+    for event in events:
+        if event["step"] != step or event.get("time_ms", 0) <= since_ms:
+            continue
         source, values = rundir.measured(event)
-        if event["step"] == step and event["kind"] == "metrics":
+        if event["kind"] == "metrics":
             yield Logged(step, source, values)
-        elif event["step"] == step and event["kind"] == "evaluated":
+        elif event["kind"] == "evaluated":
             yield Evaluated(step, source, values, event.get("num_examples", 0), event.get("seconds", 0.0))
 
 

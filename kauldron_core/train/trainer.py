@@ -235,7 +235,7 @@ class Trainer:
         return f"{type(self.model).__name__}: {count:,} parameters in {len(leaves)} arrays, {size / 2**20:.2f} MiB"
 
     def iter_train(
-        self, *, stop: threading.Event | None = None, until: Until | None = None
+        self, *, stop: threading.Event | None = None, until: Until | None = None, settle: bool = False
     ) -> Generator[Event, None, TrainState]:
         """Trains, and yields what happens. Closing the generator waits for a running save and ends data workers.
 
@@ -244,10 +244,12 @@ class Trainer:
             preempted.
           until: Is shown each record of metrics and returns why training ends with its step, else None. All is then
             done that is done after the last step, and training ends as stopped.
+          settle: Wait for the metrics of each step that has any, and say with `Settled` that there will be no more of
+            it: for whoever decides about this training by its metrics.
         """
         if self.setup.eval_only:
             return loop.iter_eval(self, stop=stop)
-        return loop.iter_train(self, stop=stop, until=until)
+        return loop.iter_train(self, stop=stop, until=until, settle=settle)
 
     @classmethod
     def eval_only(cls, *, workdir: str | os.PathLike[str], evals: Mapping[str, Evaluator], **fields: Any) -> Trainer:
