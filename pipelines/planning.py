@@ -11,6 +11,7 @@ from kauldron_core import konfig, rundir
 from kauldron_core.errors import ConfigError
 from pipelines import experiment as experiments
 from pipelines import run_folder, searches, sources
+from pipelines.deciding import check_decisions
 from pipelines.experiment import Experiment
 from pipelines.report import Ranking
 from ray_cluster.environment import keep_driver_on_cpu
@@ -202,6 +203,7 @@ def _prepared(
         experiments.check_metric(spec.metric, trainers, while_training=spec.is_adaptive or spec.pack_rule is not None)
     for rule in spec.stop_rules:
         experiments.check_metric(rule.metric, trainers, while_training=True, at="--run.stop")
+    check_decisions(spec, trainers)
     plan = Plan(
         sweep=spec,
         run_dir=str(run.path),

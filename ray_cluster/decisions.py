@@ -39,7 +39,7 @@ class Decisions:
         self._look_at(step)
 
     def take(self) -> dict[str, Any]:
-        """Returns the values and the `step` that are decided by now, and waits for the next ones; nothing if not due."""
+        """Returns the `step` that is due and what was measured there, and waits for the next one; else nothing."""
         if self._due is None:
             return {}
         self._last, self._due = self._due, None

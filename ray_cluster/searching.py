@@ -20,6 +20,7 @@ from kauldron_core import konfig
 from kauldron_core.errors import ConfigError, unknown_name
 from ray_cluster.named_calls import read_call
 from ray_cluster.results import TrialResult
+from ray_cluster.schedulers import AT, read_scheduler
 from ray_cluster.spaces import Conditional, Dimension, Point, SearchSpace
 from ray_cluster.spec import PACK_RULES, SEARCHERS, TUNE_SCHEDULERS, PlannedTrial
 
@@ -83,26 +84,15 @@ def make_scheduler(text: str, space: SearchSpace | None, *, num_steps: int, save
       num_steps: Steps of a trial, for the defaults of time limits.
       save_every: Steps between checkpoints, for the default interval of population based training.
     """
-    name, arguments = read_call(text, at="--run.scheduler", known=(*TUNE_SCHEDULERS, *PACK_RULES))
-    kind = _find(name, TUNE_SCHEDULERS, TrialScheduler, at="--run.scheduler")
-    defaults: dict[str, Any] = {"time_attr": "step"}
-    if name == "asha":
-        # One step more than there are: a trial that makes all its steps ends by itself.
-        defaults.update(max_t=num_steps + 1, grace_period=max(1, num_steps // 16))
-    elif name == "median":
-        defaults.update(grace_period=max(1, num_steps // 10), min_samples_required=3)
-    elif name == "hyperband":
-        defaults.update(max_t=num_steps + 1)
-    elif name == "pbt":
+    name, arguments = read_scheduler(text, num_steps=num_steps, save_every=save_every)
+    kind = _find(name, TUNE_SCHEDULERS, TrialScheduler, at=AT)
+    if name == "pbt":
         if space is None or not space.dimensions:
             raise ConfigError("--run.scheduler=pbt: needs random axes, whose values it changes while trials run.")
         kind = Population
         changed = {one.name: _mutation(space, one.name) for one in space.dimensions}
-        defaults.update(perturbation_interval=save_every, hyperparam_mutations={"trial": {"values": changed}})
-        defaults.update(log_config=False, require_attrs=False)
-    else:
-        defaults = {}
-    return _call(kind, {**defaults, **arguments}, at="--run.scheduler")
+        arguments = {"hyperparam_mutations": {"trial": {"values": changed}}, **arguments}
+    return _call(kind, arguments, at=AT)
 
 
 def domains(space: SearchSpace) -> dict[str, Any]:

@@ -97,6 +97,52 @@ def test_an_evaluator_inside_training_serves_a_scheduler(tmp_path: Path) -> None
     assert prepare(*words).plan.search is not None
 
 
+def _inside(run: str) -> str:
+    return f"--cfg.evals.test.run=kd.evals.{run}"
+
+
+ACCURACY = "--run.metric=test/metrics/accuracy"
+
+
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        ([ACCURACY, _inside("Final()"), "--run.scheduler=asha"], "no step from 31 to 499, where asha could decide"),
+        ([ACCURACY, _inside("Once(20)"), "--run.scheduler=median"], "test.run='kd.evals.EveryNSteps(50)'"),
+        ([ACCURACY, _inside("Once(900)"), "--run.search=optuna"], "at no step of a trial, so optuna has nothing"),
+        ([*LOSS, "--cfg.log_metrics_every=500", "--run.scheduler=asha"], "fits: --cfg.log_metrics_every=31"),
+        ([*LOSS, "--run.scheduler=asha(grace_period=500)"], "no step before the last one, 500"),
+        ([ACCURACY, _inside("EveryNSteps(70)"), "--run.scheduler=pbt"], "not measured at step 100, where pbt"),
+        ([ACCURACY, _inside("EveryNSteps(70)"), "--run.scheduler=pbt"], "test.run='kd.evals.EveryNSteps(100)'"),
+        ([*LOSS, "--cfg.checkpointer.save_interval_steps=500", "--run.scheduler=pbt"], "no checkpoint before the last"),
+        ([*LOSS, "--cfg.checkpointer=None", _inside("Final()"), "--run.scheduler=pbt"], "cfg.checkpointer is None"),
+        ([_inside("Final()"), "--run.stop=test/metrics/accuracy>=0.9"], "no step from 1 to 499, where the rule could"),
+    ],
+)
+def test_a_metric_that_is_not_measured_where_somebody_decides_is_refused(
+    words: list[str], fault: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """F03: whoever decides at a step has a value of that step, or is refused with an interval that fits."""
+    mode = [] if "--run.mode=min" in words else ["--run.mode=max"]
+    assert main(["sweep", DIGITS, RATE, *words, *mode, f"--run.root={tmp_path}", "--no-tracking"]) == 2
+    assert fault in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [ACCURACY, _inside("EveryNSteps(7)"), "--run.scheduler=asha(grace_period=10)"],
+        [ACCURACY, _inside("EveryNSteps(50)"), "--run.scheduler=pbt"],
+        [ACCURACY, _inside("EveryNSteps(200)"), "--run.scheduler=pbt(perturbation_interval=200)"],
+        [ACCURACY, _inside("Final()"), "--run.search=random"],
+        [_inside("Once(20)"), "--run.stop=test/metrics/accuracy>=0.9"],
+    ],
+)
+def test_a_metric_that_is_measured_where_somebody_decides_is_taken(words: list[str], tmp_path: Path) -> None:
+    assert prepare(RATE, *words, "--run.mode=max", f"--run.root={tmp_path}")
+
+
 def test_dry_run_says_what_a_search_chooses_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     axes = [RATE, "--sweep.model.hidden=[8, 16]", "--sweep.seed,train_ds.batch_size=[(1, 64), (2, 128)]"]
     words = [*axes, "--run.search=optuna", "--run.num_samples=9", *LOSS, f"--run.root={tmp_path}", "--dry-run"]

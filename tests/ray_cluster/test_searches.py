@@ -8,6 +8,7 @@ import pytest
 import pipelines
 from kauldron_core import konfig, rundir
 from kauldron_core.errors import ConfigError
+from pipelines.configs import digits
 from ray_cluster import spaces
 from tests.ray_cluster import tiny
 
@@ -71,6 +72,29 @@ def test_a_search_goes_on_from_the_run_directory(search):
     again = larger.run(_config(), axes, tracking=False, trust=("tests",))
     assert again.rows[:6] == results.rows
     assert len(again.rows) == 7
+
+
+@pytest.mark.parametrize(
+    "scheduler", ["asha(grace_period=10, reduction_factor=2)", "median(grace_period=10, min_samples_required=1)"]
+)
+def test_a_scheduler_decides_at_a_step_by_the_evaluation_of_that_step(root, scheduler):
+    """F03: good trials were pruned at step 10 by their accuracy before the first step."""
+    config = digits.get_config()
+    config.num_train_steps = 20
+    config.log_metrics_every = config.checkpointer.save_interval_steps = 10
+    config.evals = {"val": {**config.evals.test, "run": tiny.node("evals.EveryNSteps", n=10)}}
+    sweep = pipelines.Sweep(
+        name=f"decided-{scheduler.partition('(')[0]}",
+        root=str(root),
+        scheduler=scheduler,
+        metric="val/metrics/accuracy",
+        mode="max",
+    )
+    axes = ["seed,optimizer.learning_rate=[(5, 1e-9), (7, 1e-9), (0, 0.03), (8, 0.03)]"]
+    results = sweep.run(config, axes, tracking=False)
+    assert [(row.status, row.step) for row in results.rows[2:]] == [("done", 20)] * 2
+    assert all(row.step in (10, 20) for row in results.rows)
+    assert {row.status for row in results.rows} <= {"done", "pruned"}
 
 
 @pytest.mark.soak
