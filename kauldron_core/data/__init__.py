@@ -2,6 +2,7 @@
 
 from kauldron_core.data import py
 from kauldron_core.data.from_iterator import FromIterator
+from kauldron_core.data.host_shares import check_shares
 from kauldron_core.data.in_memory import InMemoryPipeline
 from kauldron_core.data.iterator import DataIterator
 from kauldron_core.data.pipeline import PADDING_MASK, Pipeline
@@ -58,5 +59,6 @@ __all__ = [
     "Tokenize",
     "Truncate",
     "ValueRange",
+    "check_shares",
     "py",
 ]

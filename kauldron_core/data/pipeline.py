@@ -91,6 +91,26 @@ class Pipeline(abc.ABC):
     def element_spec(self) -> Any:
         """Shapes and dtypes of a batch (all hosts' part together), as a tree of `jax.ShapeDtypeStruct`."""
 
+    @property
+    def last_batch_size(self) -> int | None:
+        """Examples in the last batch, over all hosts; None where it may be short and that shows only at its end."""
+        is_full = remainder_mode(self.batch_drop_remainder) != "keep" or self.num_epochs is None
+        return self.batch_size if is_full else None
+
+    def describe_share(self) -> dict[str, Any]:
+        """Returns what must be the same on all hosts, and which share of the data is this one's; data for JSON."""
+        is_own = self.shard_index is None
+        return {
+            "batch_size": self.batch_size,
+            "num_epochs": self.num_epochs,
+            "batch_drop_remainder": remainder_mode(self.batch_drop_remainder),
+            "max_batches": self.max_batches,
+            "shuffle": self.shuffle,
+            "seed": self.seed,
+            "shard_index": jax.process_index() if is_own else self.shard_index,
+            "shard_count": jax.process_count() if is_own else self.shard_count,
+        }
+
     # Variants.
 
     def take(self, num_batches: int) -> Self:

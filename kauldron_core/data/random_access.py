@@ -153,6 +153,13 @@ class RandomAccessPipeline(Pipeline):
         return num_batches
 
     @property
+    def last_batch_size(self) -> int:
+        return self.batches().schedule.last_batch_size
+
+    def describe_share(self) -> dict[str, Any]:
+        return {**super().describe_share(), "num_examples": self.examples().num_examples}
+
+    @property
     def element_spec(self) -> Any:
         return self._element_spec
 

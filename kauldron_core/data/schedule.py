@@ -109,6 +109,14 @@ class Schedule:
         batches = full if self.remainder == "drop" or not rest else full + 1
         return batches if self.max_batches is None else min(batches, self.max_batches)
 
+    @property
+    def last_batch_size(self) -> int:
+        """Examples in the last batch over all hosts, padding included; that of all where there is no end."""
+        total, count = self.total_examples, self.num_batches
+        if self.remainder != "keep" or total is None or count is None:
+            return self.batch_size
+        return min(total - (count - 1) * self.batch_size, self.batch_size)
+
     def num_full_batches_from(self, batch: int) -> int:
         """Returns how many batches of the full size there are from `batch` on; more than anyone takes if endless."""
         return sys.maxsize if self.total_examples is None else max(self.total_examples // self.batch_size - batch, 0)

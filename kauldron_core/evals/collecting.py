@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Protocol
 
 from kauldron_core import konfig
+from kauldron_core.data import check_shares
 from kauldron_core.errors import ConfigError
 from kauldron_core.evals.results import Collected, EvalResult
 from kauldron_core.evals.run_strategies import RunStrategy
@@ -127,9 +128,16 @@ class CollectingEvaluator(abc.ABC):
           ConfigError: If a part is missing, there is no data, or it does not fit.
         """
         self.check()
+        self._compare_hosts()
         if self.init_transform is not None:
             state = self.init_transform.transform(state)
         return self.collect_share(state, stop, shard_index, shard_count)
+
+    def _compare_hosts(self) -> None:
+        """Compares the shares of the hosts, the first time."""
+        if "_is_compared" not in vars(self):
+            check_shares(self._data(), at=f"evals.{self.name}.ds")
+            vars(self)["_is_compared"] = True
 
     @abc.abstractmethod
     def collect_share(

@@ -2,6 +2,7 @@
 
 from kauldron_core.sharding.logical import LogicalRules
 from kauldron_core.sharding.mesh import DATA_AXES, MeshSpec, current_mesh, in_mesh
+from kauldron_core.sharding.partition import IndivisibleError
 from kauldron_core.sharding.path_rules import PathRules
 from kauldron_core.sharding.placing import device_put
 from kauldron_core.sharding.rules import FIRST_DIM, REPLICATED, FirstDim, FSDPSharding, ShardingRule, Split
@@ -13,6 +14,7 @@ __all__ = [
     "FIRST_DIM",
     "FSDPSharding",
     "FirstDim",
+    "IndivisibleError",
     "LogicalRules",
     "MeshSpec",
     "PathRules",

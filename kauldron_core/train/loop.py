@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kauldron_core.errors import ConfigError
 from kauldron_core.forward import TrainState
+from kauldron_core.train import consistency
 from kauldron_core.train.events import Done, Evaluated, Event
 from kauldron_core.train.interrupts import StopRequest, catching_signals
 from kauldron_core.train.memory import explained
@@ -34,6 +35,7 @@ def iter_train(
     What happens at a step happens in the order: update, training metrics, evaluations, checkpoint, `Settled`. So a
     checkpoint is only there when everything before it has been recorded, and whoever decides at a step has its values.
     """
+    consistency.check_hosts(trainer)
     with (
         explained(),
         catching_signals(StopRequest(stop)) as request,

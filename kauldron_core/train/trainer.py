@@ -181,7 +181,7 @@ class Trainer:
         """The step after which training ends.
 
         Raises:
-          ConfigError: If nothing says when, or the data ends before.
+          ConfigError: If nothing says when, the data ends before, or its last batch does not fit into the step.
         """
         limit = self.num_train_steps
         try:
@@ -195,6 +195,7 @@ class Trainer:
                 f"num_train_steps: {limit} steps are asked for, and train_ds ends after {num_batches} batches. "
                 "Set train_ds.num_epochs to None (or more), or ask for fewer steps."
             )
+        consistency.check_last_batch(self, num_batches=num_batches)
         known = [n for n in (limit, num_batches, self.stop_after_steps) if n is not None]
         return min(known)
 

@@ -29,6 +29,7 @@ def trace_step(trainer: Trainer, *, label: str = "") -> str:
       ConfigError: With what the step raised; whatever does not fit together is the config's mistake.
     """
     try:
+        _ = trainer.last_step  # Looks at how much data there is.
         batch = trainer.train_ds.element_spec
         state = trainer.state_specs
         jax.eval_shape(

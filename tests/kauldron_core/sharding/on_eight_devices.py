@@ -1,5 +1,6 @@
 """Tests that need eight devices. `test_devices.py` runs this file in a process that has them."""
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +16,7 @@ from jax.sharding import NamedSharding
 from kauldron_core import kd
 from kauldron_core.errors import ConfigError
 from kauldron_core.forward import TrainState
+from tests.kauldron_core import experiments
 
 STEPS = 12
 
@@ -171,6 +173,19 @@ def test_e16_a_remainder_that_does_not_divide_is_put_whole_where_allowed():
         STRATEGIES["replicated"].put_batch(batch)
     put = STRATEGIES["replicated"].put_batch(batch, uneven_ok=True)
     assert parts(put["x"]) == {(3, 2)} and len(put["x"].sharding.device_set) == 8
+
+
+def test_a_shorter_last_batch_that_does_not_divide_is_refused_at_the_start():
+    """F14: 20 examples in batches of 16 on eight devices: the last step failed, without a checkpoint."""
+    fields = {"num_train_steps": None, "checkpointer": None}
+    short = experiments.points(loader=lambda: {name: x[:20] for name, x in experiments.load_points().items()})
+    short = dataclasses.replace(short, num_epochs=1, batch_drop_remainder=False)
+    with pytest.raises(ConfigError, match=r"the last batch has 4 examples .*4 does not divide by 8.*'pad'"):
+        next(experiments.trainer(train_ds=short, **fields).iter_train())
+    advised = dataclasses.replace(short, batch_drop_remainder="pad")
+    evals = {"val": kd.evals.Evaluator(run=kd.evals.Final())}
+    events = list(experiments.trainer(train_ds=advised, eval_ds=short, evals=evals, **fields).iter_train())
+    assert events[-1].step == 2 and events[-2].num_examples == 20
 
 
 def test_a_batch_may_have_a_rule_for_each_part():

@@ -78,7 +78,7 @@ print("RESULT", json.dumps(found), flush=True)
 """
 
 
-def start(folder, *arguments, devices):
+def start(folder, *arguments, devices, program=TRAIN):
     environment = {
         **os.environ,
         "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
@@ -86,7 +86,7 @@ def start(folder, *arguments, devices):
         "FOLDER": str(folder),
     }
     return subprocess.Popen(
-        [sys.executable, "-c", TRAIN, *arguments],
+        [sys.executable, "-c", program, *arguments],
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -125,6 +125,78 @@ def test_two_processes_train_like_one(alone, tmp_path):
     hosts = [start(tmp_path, "plain", address, str(index), devices=2) for index in range(2)]
     for found in map(result, hosts):
         assert_like(found["plain"], alone["plain"])
+
+
+SHARES = """
+import json, sys
+import jax
+
+jax.config.update("jax_cpu_collectives_implementation", "gloo")
+jax.distributed.initialize(sys.argv[1], num_processes=2, process_id=int(sys.argv[2]))
+from kauldron_core import kd
+from kauldron_core.errors import ConfigError
+from tests.kauldron_core import experiments
+
+host = jax.process_index()
+
+
+def fewer():
+    return {name: column[: 70 - 6 * host] for name, column in experiments.load_points().items()}
+
+
+def broken():
+    return experiments.load_points() if host == 0 else {"x": 1 / 0}
+
+
+CASES = {
+    "doubled": {"shard_index": 0, "shard_count": 1},
+    "same index": {"shard_index": 1, "shard_count": 2},
+    "seed": {"seed": host},
+    "batch size": {"batch_size": 16 + 2 * host},
+    "examples": {"loader": fewer},
+    "broken": {"loader": broken},
+}
+found = {}
+for name, fields in CASES.items():
+    trainer = experiments.trainer(train_ds=experiments.points(shuffle=True, **fields), checkpointer=None)
+    try:
+        next(trainer.iter_train())
+    except Exception as error:
+        found[name] = f"{type(error).__name__}: {error}"
+try:
+    next(experiments.trainer(seed=host, train_ds=experiments.points(seed=0), checkpointer=None).iter_train())
+except ConfigError as error:
+    found["trainer's seed"] = str(error)
+evals = {"val": kd.evals.Evaluator(run=kd.evals.EveryNSteps(1), ds=experiments.points(loader=fewer))}
+events = experiments.trainer(checkpointer=None, evals=evals).iter_train()
+try:
+    next(events)
+except ConfigError as error:
+    found["evaluator"] = str(error)
+print("RESULT", json.dumps(found), flush=True)
+"""
+
+
+@pytest.mark.process
+def test_hosts_with_other_shares_are_refused_at_the_start_on_every_host():
+    """F12: hosts with one share, another seed, batch size or number of examples trained on doubled data in silence."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    hosts = [start(".", address, str(index), devices=1, program=SHARES) for index in range(2)]
+    first, second = map(result, hosts)
+    for found in (first, second):
+        assert found["doubled"].startswith(
+            "ConfigError: train_ds.shard_index: the shares of 2 hosts are 0 of 1 on hosts 0, 1"
+        )
+        assert "shares of 2 hosts are 1 of 2 on hosts 0, 1; each needs one of its own" in found["same index"]
+        assert "train_ds.seed: hosts differ: 0 on host 0, 1 on host 1" in found["seed"]
+        assert "train_ds.batch_size: hosts differ: 16 on host 0, 18 on host 1" in found["batch size"]
+        assert "train_ds.num_examples: hosts differ: 70 on host 0, 64 on host 1" in found["examples"]
+        assert found["trainer's seed"].startswith("seed: hosts differ: 0 on host 0, 1 on host 1")
+        assert found["evaluator"].startswith("evals.val.ds.num_examples: hosts differ: 70 on host 0, 64 on host 1")
+    assert "not every host can open its data: fine on host 0, ZeroDivisionError" in first["broken"]
+    assert "ZeroDivisionError" in second["broken"]
 
 
 def assert_like(case, other):

@@ -53,6 +53,38 @@ def test_a_batch_in_parts_gives_what_the_whole_gives(plain: dict[int, float]) ->
     np.testing.assert_allclose(list(parts.values()), list(plain.values()), rtol=1e-5)
 
 
+def short_of(num_examples: int, **fields: Any) -> kd.data.InMemoryPipeline:
+    """Returns the first examples of one epoch, with what is left of them in a last batch of its own."""
+
+    def load() -> dict[str, np.ndarray]:
+        return {name: column[:num_examples] for name, column in experiments.load_points().items()}
+
+    return kd.data.InMemoryPipeline(load, **{"num_epochs": 1, "batch_drop_remainder": False, **fields})
+
+
+def test_a_shorter_last_batch_that_has_no_parts_is_refused_at_the_start() -> None:
+    """F14: 66 examples, batch 20, five microbatches: all but the last batch were trained, and nothing was saved."""
+    fields = {"num_train_steps": None, "microbatches": 5}
+    short = short_of(66, batch_size=20)
+    with pytest.raises(ConfigError, match=r"batch_drop_remainder: False.* last batch has 6 .*microbatches=5.*'pad'"):
+        next(trainer(train_ds=short, **fields).iter_train())
+    from_iterator = kd.data.FromIterator(
+        lambda: ({"x": np.zeros(4, np.float32), "label": np.int32(0)} for _ in range(66)),
+        num_epochs=1,
+        batch_drop_remainder=False,
+        batch_size=20,
+    )
+    with pytest.raises(ConfigError, match=r"the last batch may be shorter.*'pad'"):
+        next(trainer(train_ds=from_iterator, **{**fields, "num_train_steps": 4}).iter_train())
+    # What it advises works, and what does not get there, or fits, is no mistake.
+    advised = dataclasses.replace(short, batch_drop_remainder="pad")
+    assert logged(
+        trainer(train_ds=advised, eval_ds=short, evals={"val": kd.evals.Evaluator(run=kd.evals.Final())}, **fields)
+    )
+    assert trainer(train_ds=short, **{**fields, "num_train_steps": 3}).last_step == 3
+    assert trainer(train_ds=short_of(65, batch_size=20), **fields).last_step == 4
+
+
 def test_parts_with_different_numbers_of_examples_count_as_in_one_batch() -> None:
     losses = {
         "masked": kd.losses.SoftmaxCrossEntropyWithIntLabels(logits="preds", labels="batch.label", mask="batch.use"),
