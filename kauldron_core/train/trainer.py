@@ -17,7 +17,7 @@ from kauldron_core.errors import ConfigError
 from kauldron_core.evals import Evaluator, StateTransform, usable_in_evaluation
 from kauldron_core.forward import AuxiliariesState, Blueprint, Context, Precision, RngStreams, TrainState
 from kauldron_core.sharding import ShardingStrategy
-from kauldron_core.train import consistency, continuous, eval_programs, loop
+from kauldron_core.train import best_metric, consistency, continuous, eval_programs, loop
 from kauldron_core.train import inherit as inherit_lib
 from kauldron_core.train.compiled import Source
 from kauldron_core.train.context_specs import context_specs
@@ -141,6 +141,7 @@ class Trainer:
         for name, part in _bound_parts(self).items():
             object.__setattr__(self, name, part)
         consistency.check_best_metric(self)
+        best_metric.check_is_measured(self)
         object.__setattr__(self, "checkpointer", with_mode(self))
 
     def __post_konfig_resolve__(self, cfg: Any) -> None:
