@@ -1,11 +1,18 @@
 """Shapes and dtypes in annotations, checked when a function is called: `Float["*b n c"]` and `@typechecked`."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kauldron_core.ktyping import array_types as _array_types
+from kauldron_core.ktyping.array_types import is_array_type
+from kauldron_core.ktyping.config import CONFIG, Config, add_config_override, remove_config_override
 from kauldron_core.ktyping.decorator import typechecked
-from kauldron_core.ktyping.messages import TypeCheckError
-from kauldron_core.ktyping.queries import NoActiveScopeError, check_type, dim, isinstance, shape
+from kauldron_core.ktyping.errors import AmbiguousDimensionError, KTypeCheckError, NoActiveScopeError, TypeCheckError
+from kauldron_core.ktyping.queries import check_type, dim, get_current_scope, isinstance, shape
+from kauldron_core.ktyping.scope import ShapeScope
+
+Axes = int | Sequence[int]
+"""One axis or several, as functions of NumPy and JAX take them."""
 
 if TYPE_CHECKING:
     # A type checker takes `Float["b n"]` for a subscripted class. At run time these are `ArrayType` objects.
@@ -17,7 +24,13 @@ if TYPE_CHECKING:
 
         def __class_getitem__(cls, spec: str) -> type[Any]: ...
 
-    Float = Int = SInt = UInt = Bool = Complex = Num = Array
+    Float = Int = SInt = UInt = Bool = IntOrBool = Complex = Num = Array
+    TfArray = TfFloat = TfInt = TfSInt = TfUInt = TfBool = TfIntOrBool = TfComplex = TfNum = Array
+    TfFloat16 = TfFloat32 = TfFloat64 = TfInt8 = TfInt16 = TfInt32 = TfInt64 = Array
+    TfUInt8 = TfUInt16 = TfUInt32 = TfUInt64 = TfComplex64 = TfComplex128 = Array
+    XArray = XFloat = XInt = XSInt = XUInt = XBool = XIntOrBool = XComplex = XNum = Array
+    XFloat16 = XFloat32 = XFloat64 = XInt8 = XInt16 = XInt32 = XInt64 = Array
+    XUInt8 = XUInt16 = XUInt32 = XUInt64 = XComplex64 = XComplex128 = Array
     BFloat16 = Float16 = Float32 = Float64 = Float4e2m1fn = Float6e2m3fn = Float6e3m2fn = Array
     Float8e3m4 = Float8e4m3 = Float8e4m3b11fnuz = Float8e4m3fn = Float8e4m3fnuz = Float8e5m2 = Float8e5m2fnuz = Array
     Float8e8m0fnu = Int2 = Int4 = Int8 = Int16 = Int32 = Int64 = Array
@@ -44,6 +57,7 @@ else:
         Complex,
         Float,
         Int,
+        IntOrBool,
         Num,
         Scalar,
         ScalarBool,
@@ -64,14 +78,22 @@ else:
         Shape,
     )
 
-    globals().update(_array_types.SIZED)
+    globals().update(_array_types.SIZED | _array_types.OF_LIBRARIES)
 
 __all__ = [
-    "Array", "ArraySpec", "Bool", "Complex", "DType", "ElementSpec", "Float", "Int", "NoActiveScopeError", "Num",
-    "PRNGKey", "PRNGKeyArray", "PRNGKeyLike", "PyTree", "SInt", "Scalar", "ScalarBool", "ScalarComplex", "ScalarFloat",
-    "ScalarInt", "Shape", "TypeCheckError", "UInt", "check_type", "dim", "isinstance", "shape", "typechecked",
+    "AmbiguousDimensionError", "Array", "ArraySpec", "Axes", "Bool", "CONFIG", "Complex", "Config", "DType",
+    "ElementSpec", "Float", "Int", "IntOrBool", "KTypeCheckError", "NoActiveScopeError", "Num", "PRNGKey",
+    "PRNGKeyArray", "PRNGKeyLike", "PyTree", "SInt", "Scalar", "ScalarBool", "ScalarComplex", "ScalarFloat",
+    "ScalarInt", "Shape", "ShapeScope", "TypeCheckError", "UInt", "add_config_override", "check_type", "dim",
+    "get_current_scope", "is_array_type", "isinstance", "remove_config_override", "shape", "typechecked",
     "BFloat16", "Float16", "Float32", "Float64", "Float4e2m1fn", "Float6e2m3fn", "Float6e3m2fn", "Float8e3m4",
     "Float8e4m3", "Float8e4m3b11fnuz", "Float8e4m3fn", "Float8e4m3fnuz", "Float8e5m2", "Float8e5m2fnuz",
     "Float8e8m0fnu", "Int2", "Int4", "Int8", "Int16", "Int32", "Int64", "UInt2", "UInt4", "UInt8", "UInt16", "UInt32",
     "UInt64", "Complex64", "Complex128",
+    "TfArray", "TfBool", "TfComplex", "TfComplex128", "TfComplex64", "TfFloat", "TfFloat16", "TfFloat32", "TfFloat64",
+    "TfInt", "TfInt16", "TfInt32", "TfInt64", "TfInt8", "TfIntOrBool", "TfNum", "TfSInt", "TfUInt", "TfUInt16",
+    "TfUInt32", "TfUInt64", "TfUInt8",
+    "XArray", "XBool", "XComplex", "XComplex128", "XComplex64", "XFloat", "XFloat16", "XFloat32", "XFloat64", "XInt",
+    "XInt16", "XInt32", "XInt64", "XInt8", "XIntOrBool", "XNum", "XSInt", "XUInt", "XUInt16", "XUInt32", "XUInt64",
+    "XUInt8",
 ]  # fmt: skip

@@ -6,9 +6,11 @@ import dataclasses
 import functools
 import sys
 import typing
+from collections.abc import Iterator
 from typing import Any
 
-from kauldron_core.ktyping import dims
+from kauldron_core.ktyping import dims, matching, scope
+from kauldron_core.ktyping.matching import Bindings
 
 _FLOATS = (
     "float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn", "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz",
@@ -21,13 +23,18 @@ _COMPLEX = ("complex64", "complex128")
 _BOOL = ("bool",)
 
 _ARRAY_CLASSES = (
-    ("jax", "Array"),
-    ("jax.core", "Tracer"),
-    ("numpy", "ndarray"),
-    ("numpy", "generic"),
-    ("tensorflow", "Tensor"),
-    ("torch", "Tensor"),
+    ("jax", "jax", "Array"),
+    ("jax", "jax.core", "Tracer"),
+    ("numpy", "numpy", "ndarray"),
+    ("numpy", "numpy", "generic"),
+    ("tensorflow", "tensorflow", "Tensor"),
+    ("torch", "torch", "Tensor"),
 )
+"""Libraries, and the module and name of each class of arrays that they have."""
+
+OWN = frozenset({"jax", "numpy"})
+TENSORFLOW = frozenset({"tensorflow"})
+ANY = OWN | TENSORFLOW | {"torch"}
 
 # What a Python number counts as: Python's numbers have no size.
 _PYTHON_DTYPES: dict[type, frozenset[str]] = {
@@ -40,22 +47,24 @@ _PYTHON_DTYPES: dict[type, frozenset[str]] = {
 
 @dataclasses.dataclass(frozen=True)
 class ArrayType:
-    """A type of arrays: NumPy's, JAX's (tracers too), and those of TensorFlow and PyTorch where these are loaded.
+    """A type of arrays, by dtype, shape and library; no library is imported for it.
 
     `Float` accepts every shape, `Float["b 3"]` one with two axes. `Float | Int` is again such a type and can be
-    subscripted.
+    subscripted. `isinstance(x, Float["b 3"])` asks with the sizes that the calling function knows, and binds none.
 
     Attributes:
       name: How it prints.
       dtypes: Names of the dtypes it accepts; None accepts all.
       spec: The shape in the mini-language of `dims`, None for any.
       takes_numbers: Whether a Python number is fine as well (the `Scalar` types).
+      libraries: Whose arrays it accepts: NumPy's and JAX's (tracers too), TensorFlow's (`Tf...`), or any (`X...`).
     """
 
     name: str
     dtypes: frozenset[str] | None
     spec: str | None = None
     takes_numbers: bool = False
+    libraries: frozenset[str] = OWN
 
     def __getitem__(self, spec: str) -> ArrayType:
         if self.spec is not None:
@@ -73,7 +82,7 @@ class ArrayType:
     def __or__(self, other: Any) -> Any:
         if isinstance(other, ArrayType) and self.spec is None and other.spec is None:
             both = None if self.dtypes is None or other.dtypes is None else self.dtypes | other.dtypes
-            return ArrayType(f"({self.name}|{other.name})", both)
+            return ArrayType(f"({self.name}|{other.name})", both, libraries=self.libraries | other.libraries)
         return typing.Union[self, other]  # noqa: UP007  `|` would come back here.
 
     def __ror__(self, other: Any) -> Any:
@@ -81,6 +90,10 @@ class ArrayType:
 
     def __call__(self, *_: Any, **__: Any) -> typing.NoReturn:
         raise TypeError(f"{self} is a type of arrays for annotations; it makes none")
+
+    def __instancecheck__(self, value: Any) -> bool:
+        known = scope.visible(sys._getframe(1).f_code)
+        return any(True for start in known for _ in self.extend(value, start, ""))
 
     def __repr__(self) -> str:
         return self.name if self.spec is None else f"{self.name}[{self.spec!r}]"
@@ -92,9 +105,19 @@ class ArrayType:
         """The parsed shape."""
         return None if self.spec is None else dims.parse(self.spec)
 
-    def accepts(self, value: Any, dtypes: frozenset[str]) -> bool:
-        """Returns whether an array or number of (one of) these dtypes fits, its shape aside."""
-        return self.accepts_dtype(dtypes) and (self.takes_numbers or not is_number(value))
+    def extend(self, value: Any, bindings: Bindings, label: str) -> Iterator[Bindings]:
+        """Yields every assignment that extends `bindings` under which `value` fits; none when it does not fit."""
+        dtypes = describe_dtypes(value)
+        if dtypes is None or not self.accepts_dtype(dtypes) or not self.accepts_kind(value):
+            return
+        if self.dims is None:
+            yield bindings
+        else:
+            yield from matching.matches(self.dims, shape_of(value), bindings, label)
+
+    def accepts_kind(self, value: Any) -> bool:
+        """Returns whether an array of this library, or a number, fits, its dtype and shape aside."""
+        return self.takes_numbers if is_number(value) else library_of(type(value)) in self.libraries
 
     def accepts_dtype(self, dtypes: frozenset[str]) -> bool:
         """Returns whether a value of (one of) these dtypes fits."""
@@ -122,16 +145,26 @@ def shape_of(value: Any) -> tuple[Any, ...]:
     return () if is_number(value) else tuple(value.shape)
 
 
-@functools.cache
 def is_array_class(kind: type) -> bool:
     """Returns whether instances of `kind` are arrays of a library that is loaded."""
+    return library_of(kind) is not None
+
+
+@functools.cache
+def library_of(kind: type) -> str | None:
+    """Returns whose arrays the instances of `kind` are, None if they are no arrays."""
     if dataclasses.is_dataclass(kind):
-        return False
-    for module, name in _ARRAY_CLASSES:
+        return None
+    for library, module, name in _ARRAY_CLASSES:
         owner = sys.modules.get(module)
         if owner is not None and issubclass(kind, getattr(owner, name, ())):
-            return True
-    return False
+            return library
+    return None
+
+
+def is_array_type(origin_type: Any) -> bool:
+    """Returns whether an annotation is a type of arrays (`Float`, `Int["b"]`, ...)."""
+    return isinstance(origin_type, ArrayType)
 
 
 @functools.cache
@@ -152,6 +185,7 @@ UInt = ArrayType("UInt", frozenset(_UINTS))
 Int = ArrayType("Int", frozenset(_SINTS + _UINTS))
 Bool = ArrayType("Bool", frozenset(_BOOL))
 Complex = ArrayType("Complex", frozenset(_COMPLEX))
+IntOrBool = ArrayType("IntOrBool", frozenset(_SINTS + _UINTS + _BOOL))
 Num = ArrayType("Num", frozenset(_FLOATS + _SINTS + _UINTS + _COMPLEX))
 
 SIZED = {
@@ -169,6 +203,16 @@ SIZED = {
     }.items()
 }
 """Types of one dtype each, by name: `Float32`, `BFloat16`, `Int4`, `Float8e4m3fn`, ..."""
+
+OF_LIBRARIES = {
+    f"{prefix}{name}": dataclasses.replace(kind, name=f"{prefix}{name}", libraries=libraries)
+    for prefix, libraries in {"Tf": TENSORFLOW, "X": ANY}.items()
+    for name, kind in {
+        **{kind.name: kind for kind in (Array, Float, SInt, UInt, Int, Bool, IntOrBool, Complex, Num)},
+        **SIZED,
+    }.items()
+}
+"""The same for TensorFlow's arrays (`TfFloat`, `TfInt32`, ...) and for those of any library (`XFloat`, ...)."""
 
 
 def _scalar(name: str, dtypes: tuple[str, ...]) -> ArrayType:

@@ -15,7 +15,7 @@ import typing
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from kauldron_core.ktyping import array_types, matching, messages
+from kauldron_core.ktyping import messages
 from kauldron_core.ktyping.array_types import ArrayType
 from kauldron_core.ktyping.matching import Bindings
 
@@ -40,13 +40,7 @@ class _Array(Checker):
     kind: ArrayType
 
     def extend(self, value: Any, bindings: Bindings, label: str) -> Iterator[Bindings]:
-        dtypes = array_types.describe_dtypes(value)
-        if dtypes is None or not self.kind.accepts(value, dtypes):
-            return
-        if self.kind.dims is None:
-            yield bindings
-        else:
-            yield from matching.matches(self.kind.dims, array_types.shape_of(value), bindings, label)
+        yield from self.kind.extend(value, bindings, label)
 
     def explain(self, value: Any, bindings: Bindings) -> str:
         return messages.explain_array(self.kind, value, bindings)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from kauldron_core.ktyping import array_types, expressions
@@ -18,23 +17,20 @@ from kauldron_core.ktyping.dims import (
     is_of_fixed_rank,
     least_axes,
 )
+from kauldron_core.ktyping.errors import KTypeCheckError, text_of_sizes
 from kauldron_core.ktyping.matching import Bindings, Shape, computed_size, may_equal
-from kauldron_core.ktyping.scope import Scope
+from kauldron_core.ktyping.scope import ShapeScope
 
 _MAX_TEXT = 80
 
 
-class TypeCheckError(TypeError):
-    """A value does not fit its annotation."""
-
-
-def failure(scope: Scope, label: str, annotation: Any, value: Any, problem: str) -> TypeCheckError:
+def failure(scope: ShapeScope, label: str, annotation: Any, value: Any, problem: str) -> KTypeCheckError:
     """Returns the error for `value`; its contents are never printed."""
     lines = [f"{label} does not fit {text_of(annotation)}: {problem}", f"Function: {scope.title}", "Inputs:"]
     lines += [f"  {name}: {text_of(hint)} = {describe(seen)}" for name, hint, seen in scope.seen]
     lines += [f"  {label}: {text_of(annotation)} = {describe(value)}", "Inferred Dims:"]
     lines += [f"  {line}" for line in _dims_lines(scope.assignments[0])] or ["  none"]
-    return TypeCheckError("\n".join(lines))
+    return KTypeCheckError("\n".join(lines), scope)
 
 
 def describe(value: Any) -> str:
@@ -62,11 +58,18 @@ def explain_array(kind: ArrayType, value: Any, bindings: Bindings) -> str:
     dtypes = array_types.describe_dtypes(value)
     if dtypes is None:
         return f"it is a {type(value).__name__}, not an array"
-    if array_types.is_number(value) and not kind.takes_numbers:
-        return f"it is the Python number {value}, not an array"
+    if not kind.accepts_kind(value):
+        return _explain_kind(kind, value)
     if not kind.accepts_dtype(dtypes):
         return f"its dtype is {', '.join(dtypes)}"
     return explain_shape(kind.dims or (), array_types.shape_of(value), bindings)
+
+
+def _explain_kind(kind: ArrayType, value: Any) -> str:
+    if array_types.is_number(value):
+        return f"it is the Python number {value}, not an array"
+    libraries = ", ".join(sorted(kind.libraries))
+    return f"it is an array of {array_types.library_of(type(value))}; {kind.name} takes those of {libraries}"
 
 
 def explain_shape(dims: tuple[Dim, ...], shape: Shape, bindings: Bindings) -> str:
@@ -78,7 +81,7 @@ def explain_shape(dims: tuple[Dim, ...], shape: Shape, bindings: Bindings) -> st
         )
     runs = [dim for dim in dims if isinstance(dim, Variadic)]
     if any(isinstance(dim, Maybe) for dim in dims) or len(runs) > 1:
-        return f"its shape {_tuple(shape)} fits in no way together with what is bound"
+        return f"its shape {text_of_sizes(shape)} fits in no way together with what is bound"
     return _explain_axes(_spread(dims, len(shape)), shape, bindings) or "its axes disagree with earlier sizes"
 
 
@@ -130,9 +133,8 @@ def _explain_run(axes: list[tuple[Dim, int | None]], shape: Shape, bindings: Bin
     if not runs or runs[0].name not in bindings.sizes:
         return None
     found = tuple(size for (dim, _), size in zip(axes, shape, strict=True) if dim is runs[0])
-    return (
-        f"{runs[0]} is {_tuple(found)} here, but {_tuple(bindings.sizes[runs[0].name])}{_where(runs[0].name, bindings)}"
-    )
+    name, bound = runs[0].name, bindings.sizes[runs[0].name]
+    return f"{runs[0]} is {text_of_sizes(found)} here, but {text_of_sizes(bound)}{_where(name, bindings)}"
 
 
 def _where(name: str, bindings: Bindings) -> str:
@@ -146,15 +148,6 @@ def _dims_lines(bindings: Bindings) -> list[str]:
         text = f"*{name}: {' '.join(map(str, size))}" if isinstance(size, tuple) else f"{name}: {size}"
         lines.append(text + _where(name, bindings))
     return lines
-
-
-def _tuple(sizes: Any) -> str:
-    return f"({' '.join(map(str, sizes))})" if isinstance(sizes, tuple) else str(sizes)
-
-
-def either(values: Iterable[Any]) -> str:
-    """Returns `values` as `a or b`."""
-    return " or ".join(sorted(_tuple(value) for value in values))
 
 
 def _count(number: int) -> str:

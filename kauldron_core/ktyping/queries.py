@@ -4,81 +4,109 @@ from __future__ import annotations
 
 import builtins
 import sys
+from types import FrameType
 from typing import Any, TypeVar
 
-from kauldron_core.ktyping import checkers, decorator, dims, messages, scope
+from kauldron_core.ktyping import decorator, dims, scope
 from kauldron_core.ktyping.checkers import checker_for
-from kauldron_core.ktyping.matching import Bindings, computed_size
-from kauldron_core.ktyping.scope import Scope
+from kauldron_core.ktyping.errors import AmbiguousDimensionError, DimensionError, NoActiveScopeError
+from kauldron_core.ktyping.matching import computed_size
+from kauldron_core.ktyping.scope import ShapeScope
 
 _T = TypeVar("_T")
 
 
-class NoActiveScopeError(RuntimeError):
-    """The calling function is not under `typechecked`."""
+def check_type(value: _T, expected_type: Any, *, nested_ok: bool = False) -> _T:
+    """Returns `value` if it fits an annotation together with the sizes known so far, and learns its sizes.
 
-
-def check_type(value: _T, annotation: Any) -> _T:
-    """Returns `value` if it fits the annotation together with the sizes known so far, and learns its sizes.
+    Args:
+      value: The value.
+      expected_type: The annotation.
+      nested_ok: Whether a function that is not checked may ask, too: with the sizes of the checked function that
+        called it, or without any where there is none.
 
     Raises:
-      TypeCheckError: If it does not fit.
+      KTypeCheckError: If it does not fit.
       NoActiveScopeError: If the calling function is not checked.
     """
-    decorator.check(_scope_of_caller("check_type"), "the value", annotation, checker_for(annotation), value)
+    if nested_ok and scope.innermost() is None:
+        where = ShapeScope("check_type", None)
+    else:
+        where = scope_of(sys._getframe(1), "check_type", nested_ok=nested_ok)
+    decorator.check(where, "the value", expected_type, checker_for(expected_type), value)
     return value
 
 
-def isinstance(value: Any, annotation: Any) -> bool:
-    """Returns whether `value` fits the annotation together with the sizes known so far; learns nothing.
+def isinstance(obj: Any, class_or_tuple: Any) -> bool:
+    """Returns whether `obj` fits an annotation, or one of a tuple of them, with the sizes known so far; learns nothing.
 
-    Annotations without arrays in them need no checked caller.
+    A function that is not checked knows no sizes: what fits by itself fits there.
     """
-    checker = checker_for(annotation)
-    if builtins.isinstance(checker, checkers.PLAIN):
-        return any(True for _ in checker.extend(value, Bindings(), ""))
-    where = _scope_of_caller("isinstance")
-    return any(True for start in where.assignments for _ in checker.extend(value, start, ""))
+    hints = class_or_tuple if builtins.isinstance(class_or_tuple, tuple) else (class_or_tuple,)
+    known = scope.visible(sys._getframe(1).f_code)
+    return any(True for hint in hints for start in known for _ in checker_for(hint).extend(obj, start, ""))
 
 
-def shape(spec: str) -> tuple[int, ...]:
-    """Returns the sizes that `spec` stands for here: `shape("*b n 3 h*w")`.
+def shape(spec_str: str, *, nested_ok: bool = False) -> tuple[int, ...]:
+    """Returns the sizes that a spec stands for here: `shape("*b n 3 h*w")`.
+
+    Args:
+      spec_str: Dimensions whose sizes are known.
+      nested_ok: Whether a function that is not checked may ask with the sizes of the checked one that called it.
 
     Raises:
       ValueError: If a name is unknown or not decided yet.
       NoActiveScopeError: If the calling function is not checked.
     """
-    where = _scope_of_caller("shape")
+    return sizes_of(spec_str, sys._getframe(1), "shape", nested_ok=nested_ok)
+
+
+def sizes_of(spec: str, frame: FrameType, asked: str, *, nested_ok: bool = False) -> tuple[int, ...]:
+    """Returns the sizes that a spec stands for in the function of a frame; `asked` names the question in errors."""
+    where = scope_of(frame, asked, nested_ok=nested_ok)
     sizes: list[int] = []
-    for dim in dims.parse(spec):
-        sizes += _sizes(dim, where)
+    for wanted in dims.parse(spec):
+        sizes += _sizes(wanted, where)
     return tuple(sizes)
+
+
+def get_current_scope(*, nested_ok: bool = False, stacklevel: int = 0) -> ShapeScope:
+    """Returns what is known of the checked call that the calling function is.
+
+    Args:
+      nested_ok: Whether a function that is not checked gets that of the checked one that called it.
+      stacklevel: How many functions above the calling one is meant.
+
+    Raises:
+      NoActiveScopeError: If it is not checked.
+    """
+    return scope_of(sys._getframe(1 + stacklevel), "get_current_scope", nested_ok=nested_ok)
 
 
 class _Dims:
     """`dim["n"]` is the size of a dimension, `dim["*b"]` those of a run; `dim["k"] = 3` binds a new one."""
 
     def __getitem__(self, name: str) -> Any:
-        value = _decided(name.lstrip("*+"), _scope_of_caller("dim"), name)
+        value = _decided(name.lstrip("*+"), scope_of(sys._getframe(1), "dim"), name)
         if builtins.isinstance(value, tuple) and not name.startswith(("*", "+")):
             raise ValueError(f"dim[{name!r}]: {name} stands for the run of axes {value}; ask for dim['*{name}']")
         return value
 
     def __setitem__(self, name: str, size: int) -> None:
-        where = _scope_of_caller("dim")
+        where = scope_of(sys._getframe(1), "dim")
         for bindings in where.assignments:
             if name in bindings.sizes:
                 raise ValueError(f"dim[{name!r}]: it is {bindings.sizes[name]} already and can't be changed")
         where.narrow([bindings.bind(name, size, "assignment") for bindings in where.assignments])
 
     def __contains__(self, name: str) -> bool:
-        return any(name.lstrip("*+") in bindings.sizes for bindings in _scope_of_caller("dim").assignments)
+        return any(name.lstrip("*+") in bindings.sizes for bindings in scope_of(sys._getframe(1), "dim").assignments)
 
 
 dim = _Dims()
 
 
-def _sizes(wanted: dims.Dim, where: Scope) -> tuple[int, ...]:
+def _sizes(wanted: dims.Dim, where: ShapeScope) -> tuple[int, ...]:
     match wanted:
         case dims.Fixed():
             return (wanted.size,)
@@ -91,19 +119,25 @@ def _sizes(wanted: dims.Dim, where: Scope) -> tuple[int, ...]:
             raise ValueError(f"shape: {wanted} has no size of its own")
 
 
-def _decided(name: str, where: Scope, text: str) -> Any:
+def _decided(name: str, where: ShapeScope, text: str) -> Any:
     values = {bindings.sizes.get(name) for bindings in where.assignments}
     if values == {None}:
         known = ", ".join(where.assignments[0].sizes) or "none"
-        raise ValueError(f"unknown dimension {text!r}. Known here: {known}.")
+        raise DimensionError(f"unknown dimension {text!r}. Known here: {known}.")
     if len(values) > 1:
-        raise ValueError(f"dimension {text!r} is not decided: it could be {messages.either(values)}")
+        raise AmbiguousDimensionError(text, values)
     return values.pop()
 
 
-def _scope_of_caller(asked: str) -> Scope:
-    frame = sys._getframe(2)
+def scope_of(frame: FrameType, asked: str, *, nested_ok: bool = False) -> ShapeScope:
+    """Returns the scope of the function of a frame; `asked` names the question in the error.
+
+    Raises:
+      NoActiveScopeError: If it is not checked.
+    """
     where = scope.current(frame.f_code)
+    if where is None and nested_ok:
+        where = scope.innermost()
     if where is None:
         raise NoActiveScopeError(
             f"{asked} was called in {frame.f_code.co_qualname}, which is not under @typechecked or `with typechecked()`"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from types import CodeType, MappingProxyType
 from typing import Any
 
@@ -13,7 +13,7 @@ from kauldron_core.ktyping.matching import Bindings
 _MAX_ASSIGNMENTS = 256
 
 
-class Scope:
+class ShapeScope:
     """All assignments of sizes to names that fit the values seen so far, and those values for messages.
 
     Attributes:
@@ -44,23 +44,38 @@ class Scope:
             self.assignments = kept
         return bool(kept)
 
-    def copy(self) -> Scope:
+    @property
+    def candidates(self) -> tuple[Mapping[str, Any], ...]:
+        """The assignments that are still possible: sizes by name, tuples of them for runs of axes."""
+        return tuple(MappingProxyType(dict(bindings.sizes)) for bindings in self.assignments)
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The values checked so far by the names that messages give them."""
+        return {label: value for label, _, value in self.seen}
+
+    @property
+    def annotations(self) -> dict[str, Any]:
+        """The annotations of `arguments`."""
+        return {label: hint for label, hint, _ in self.seen}
+
+    def copy(self) -> ShapeScope:
         """Returns a scope that knows the same and learns on its own."""
-        other = Scope(self.title, self.code)
+        other = ShapeScope(self.title, self.code)
         other.assignments, other.seen = list(self.assignments), list(self.seen)
         return other
 
 
 class _Stack(threading.local):
     def __init__(self):
-        self.scopes: list[Scope] = []
+        self.scopes: list[ShapeScope] = []
 
 
 _stack = _Stack()
 
 
 @contextlib.contextmanager
-def active(scope: Scope) -> Iterator[Scope]:
+def active(scope: ShapeScope) -> Iterator[ShapeScope]:
     """Makes `scope` the one that the running function asks."""
     _stack.scopes.append(scope)
     try:
@@ -69,7 +84,7 @@ def active(scope: Scope) -> Iterator[Scope]:
         _stack.scopes.pop()
 
 
-def current(code: CodeType) -> Scope | None:
+def current(code: CodeType) -> ShapeScope | None:
     """Returns the scope of the function whose code is `code` (or that encloses it), None if it isn't checked."""
     if not _stack.scopes:
         return None
@@ -82,6 +97,12 @@ def current(code: CodeType) -> Scope | None:
     return scope if is_inner else None
 
 
-def innermost() -> Scope | None:
+def innermost() -> ShapeScope | None:
     """Returns the scope that is active in this thread."""
     return _stack.scopes[-1] if _stack.scopes else None
+
+
+def visible(code: CodeType) -> list[Bindings]:
+    """Returns the assignments that the function with this code knows of; one that is empty if it isn't checked."""
+    where = current(code)
+    return [Bindings()] if where is None else where.assignments

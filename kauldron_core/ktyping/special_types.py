@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import numbers
+import sys
 import typing
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from kauldron_core.ktyping import array_types, dims, matching, messages
+from kauldron_core.ktyping import array_types, dims, matching, messages, queries, scope
 from kauldron_core.ktyping.checkers import Checker, checker_for, explain_items, extend_items
 from kauldron_core.ktyping.matching import Bindings
 
@@ -24,6 +25,10 @@ class _Annotation(Checker):
 
     def __call__(self, *_: Any, **__: Any) -> Any:
         raise TypeError(f"{self} is for annotations")
+
+    def __instancecheck__(self, value: Any) -> bool:
+        known = scope.visible(sys._getframe(1).f_code)
+        return any(True for start in known for _ in self.extend(value, start, ""))
 
 
 def _either(a: Any, b: Any) -> Any:
@@ -82,6 +87,10 @@ class _Shape(_Annotation):
     def __getitem__(self, spec: str) -> _Shape:
         dims.parse(spec)
         return _Shape(spec)
+
+    def __call__(self, spec_str: str) -> tuple[int, ...]:
+        """Returns the sizes that a spec stands for in the calling function: `Shape("b n")` is `shape("b n")`."""
+        return queries.sizes_of(spec_str, sys._getframe(1), "Shape")
 
     def __repr__(self) -> str:
         return "Shape" if self.spec is None else f"Shape[{self.spec!r}]"

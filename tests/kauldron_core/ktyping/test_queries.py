@@ -14,7 +14,9 @@ from kauldron_core.ktyping import (
     PRNGKey,
     PRNGKeyArray,
     PRNGKeyLike,
+    TfFloat,
     TypeCheckError,
+    XFloat,
     check_type,
     dim,
     shape,
@@ -138,7 +140,7 @@ def test_tensors_of_tensorflow_fit_when_it_is_loaded() -> None:
     import tensorflow as tf
 
     @typechecked
-    def scores(x: Float["b n"], y: Float["b"]) -> int:
+    def scores(x: XFloat["b n"], y: TfFloat["b"]) -> int:
         return dim["n"]
 
     assert scores(tf.ones((2, 3)), tf.ones((2,))) == 3
@@ -146,6 +148,8 @@ def test_tensors_of_tensorflow_fit_when_it_is_loaded() -> None:
         scores(tf.ones((2, 3)), tf.ones((4,)))
     with pytest.raises(TypeCheckError, match="its dtype is int32"):
         scores(tf.ones((2, 3), tf.int32), tf.ones((2,)))
+
+    assert isinstance(tf.ones((2, 3)), TfFloat["b n"]) and not isinstance(tf.ones((2, 3)), Float["b n"])
 
     # AutoGraph would replace the function by another one, which is not checked.
     specs = [tf.TensorSpec((None, 3)), tf.TensorSpec((None,))]
