@@ -15,6 +15,7 @@ from kauldron_core import konfig, rundir
 from kauldron_core.errors import ConfigError
 from pipelines.cli.commands import OverrideCommand, sorted_words
 from pipelines.cli.run import DONE, FAILED, run
+from pipelines.cli.trust import trust_code, trust_options
 from pipelines.operations import find_folder
 from pipelines.report import make_console, make_table, number
 from pipelines.tracking import RecorderProcess, Store
@@ -67,8 +68,7 @@ class EvalCommand(OverrideCommand):
 @click.option("--again", is_flag=True, help="Evaluate what has a result, too; the old result is kept aside.")
 @click.option("--as", "as_name", metavar="NAME", help="Record under this name.")
 @click.option("--no-tracking", is_flag=True, help="Do not record in MLflow.")
-@click.option("--trust", multiple=True, metavar="PACKAGE", help="Let configs call this package; may be repeated.")
-@click.option("--trust-run", is_flag=True, help="Let configs call the code that the run keeps in RUN/code.")
+@trust_options
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -88,9 +88,7 @@ def command(
     path, console = find_folder(rundir.local_path(words.config, at="RUN")), make_console()
     run_dir = _run_of(path)
     rundir.refuse_links(run_dir or path)
-    if trust_run and run_dir is not None:
-        konfig.trust_run(run_dir)
-    konfig.trust(*trust)
+    trust_code(path, trust=trust, trust_run=trust_run)
     overrides = [f"{where}={text}" for where, text in words.cfg]
     run_on_actors = _on_actors(path, actors, address, evals=options["evals"], shards=shards)
     source = _source(path, overrides, **options)

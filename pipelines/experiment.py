@@ -9,10 +9,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from kauldron_core import konfig
 from kauldron_core.errors import ConfigError, unknown_name
+from kauldron_core.konfig.config_file import split_arguments
+from kauldron_core.konfig.config_import import import_file
 from ray_cluster.spaces import Conditional
 from ray_cluster.spec import SEED_PATH, Sweep
 
@@ -35,24 +38,35 @@ class Experiment:
         return self.file.name
 
 
-def read_experiment(words: konfig.Command, *, trust: Iterable[str] = ()) -> Experiment:
+def read_experiment(words: konfig.Command) -> Experiment:
     """Returns the experiment that a command names.
 
     Args:
       words: The sorted words of the command line.
-      trust: Packages whose names configs may call.
 
     Raises:
       ConfigError: If there is no config, or an override does not fit.
     """
     if words.config is None:
         raise ConfigError("the config file is missing. Example: pipelines/configs/digits.py")
-    konfig.trust(*trust)
-    file = konfig.load_config_file(words.config, words.args)
-    if file.module is not None:
-        konfig.trust(file.module.__name__.partition(".")[0])  # the user has named this file
+    file = load_named_file(words.config, words.args)
     konfig.apply_overrides(file.config, [f"{path}={text}" for path, text in words.cfg], aliases=file.aliases)
     return Experiment(file, file.config)
+
+
+def load_named_file(path: str, args: Mapping[str, str] | None = None) -> konfig.ConfigFile:
+    """Returns the config file that the user has named, and trusts its package for that."""
+    file = konfig.load_config_file(path, args)
+    if file.module is not None:
+        konfig.trust(file.module.__name__.partition(".")[0])
+    return file
+
+
+def import_named_file(path: str) -> None:
+    """Imports a config file that the user has named, without making its config, and trusts its package for that."""
+    file, _ = split_arguments(path)
+    if file.endswith(".py") and Path(file).expanduser().is_file():
+        konfig.trust(import_file(Path(file).expanduser()).module.__name__.partition(".")[0])
 
 
 def read_trials(words: konfig.Command, experiment: Experiment, spec: Sweep) -> list[konfig.Trial]:

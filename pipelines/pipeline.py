@@ -22,8 +22,10 @@ from kauldron_core import konfig, rundir
 from kauldron_core.errors import ConfigError, unknown_name
 from pipelines.cli.commands import LazyGroup, OverrideCommand, sorted_words, typed_command
 from pipelines.cli.run import DONE, run
+from pipelines.cli.trust import trust_code, trust_options
+from pipelines.experiment import load_named_file
 from pipelines.report import make_console, make_table
-from pipelines.stages import Context, Record, Stage
+from pipelines.stages import Context, Record, Stage, SweepStage
 
 COMMANDS = {
     "run": ("pipelines.pipeline:run_command", "Run the stages that are not done."),
@@ -79,7 +81,9 @@ class Pipeline:
             return None
 
 
-def run_stages(pipeline: Pipeline, identities: Mapping[str, str], *, address: str | None, tracking: bool) -> None:
+def run_stages(
+    pipeline: Pipeline, identities: Mapping[str, str], *, address: str | None, tracking: bool, trust_run: bool = False
+) -> None:
     """Runs the stages that are not done.
 
     Args:
@@ -87,6 +91,7 @@ def run_stages(pipeline: Pipeline, identities: Mapping[str, str], *, address: st
       identities: A text for each stage that differs when its config does.
       address: Ray to join.
       tracking: Whether to record in MLflow.
+      trust_run: Whether stages may call the code that the runs of those before them keep.
 
     Raises:
       ConfigError: If a stage that is done has another config now.
@@ -103,7 +108,15 @@ def run_stages(pipeline: Pipeline, identities: Mapping[str, str], *, address: st
         if standing is None:
             console.print(f"stage {name}", markup=False, soft_wrap=True)
             began_at = time.time()
-            context = Context(pipeline.folder, name, records, address=address, tracking=tracking)
+            context = Context(
+                pipeline.folder,
+                name,
+                records,
+                address=address,
+                tracking=tracking,
+                config_files=tuple(one.config for one in pipeline.stages.values() if isinstance(one, SweepStage)),
+                trust_run=trust_run,
+            )
             outcome = stage.run(context)
             standing = {"identity": identities[name], "seconds": round(time.time() - began_at, 1), **outcome}
             rundir.make_folder(pipeline.folder / "stages")
@@ -126,17 +139,19 @@ class PipelineCommand(OverrideCommand):
 @click.command("run", cls=PipelineCommand, context_settings={"max_content_width": 120})
 @click.option("--address", help="Ray to join: host:port of its head, or 'local'. Default: RAY_ADDRESS, else local.")
 @click.option("--no-tracking", is_flag=True, help="Do not record in MLflow.")
-@click.option("--trust", multiple=True, metavar="PACKAGE", help="Let configs call this package; may be repeated.")
+@trust_options
 @click.pass_context
-def run_command(ctx: click.Context, address: str | None, no_tracking: bool, trust: Sequence[str]) -> int:
+def run_command(
+    ctx: click.Context, address: str | None, no_tracking: bool, trust: Sequence[str], trust_run: bool
+) -> int:
     """Run the stages of a pipeline that are not done.
 
     FILE is a Python file whose get_config() returns a pipelines.Pipeline.
     """
-    konfig.trust(*trust)
+    trust_code(None, trust=trust)
     read, identities = _read(sorted_words(ctx))
     try:
-        run_stages(read, identities, address=address, tracking=not no_tracking)
+        run_stages(read, identities, address=address, tracking=not no_tracking, trust_run=trust_run)
     except BaseException:
         click.echo(f"Not everything is done. To go on: {typed_command(ctx)}", err=True)
         raise
@@ -177,9 +192,7 @@ def _read(words: konfig.Command) -> tuple[Pipeline, dict[str, str]]:
     """Returns the pipeline that the words describe, and what tells a changed stage."""
     if words.config is None:
         raise ConfigError("the pipeline is missing. Example: kdr pipeline run pipelines/configs/digits_pipeline.py")
-    file = konfig.load_config_file(words.config, words.args)
-    if file.module is not None:
-        konfig.trust(file.module.__name__.partition(".")[0])  # the user has named this file
+    file = load_named_file(words.config, words.args)
     konfig.apply_overrides(file.config, [f"{path}={text}" for path, text in words.cfg], aliases=file.aliases)
     found: Any = konfig.resolve(file.config)
     if not isinstance(found, Pipeline):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -59,7 +59,6 @@ def prepare(
     spec: Sweep,
     *,
     command: str,
-    trust: Iterable[str] = (),
     retry_failed: bool = False,
     extend: bool = False,
     may_use_accelerators: bool = False,
@@ -70,7 +69,6 @@ def prepare(
       words: The sorted words of the command line.
       spec: The run spec that they hold.
       command: The command as it was typed.
-      trust: Packages whose names configs may call.
       retry_failed: Run failed and stopped trials of an existing run again.
       extend: Add the points that an existing run lacks to it.
       may_use_accelerators: Whether this process is the one that trains.
@@ -78,7 +76,7 @@ def prepare(
     Raises:
       ConfigError: If anything does not fit.
     """
-    experiment = experiments.read_experiment(words, trust=trust)
+    experiment = experiments.read_experiment(words)
     return prepare_experiment(
         experiment,
         experiments.read_axes(words, experiment),
@@ -144,8 +142,6 @@ def resume(
     run: rundir.RunDir,
     *,
     changes: Sequence[tuple[str, str]] = (),
-    trust: Iterable[str] = (),
-    trust_run: bool = False,
     retry_failed: bool = False,
 ) -> Prepared:
     """Returns what is missing of a run, from what the run directory alone says.
@@ -153,11 +149,9 @@ def resume(
     Args:
       run: The run directory.
       changes: `--run` overrides, such as `resources`.
-      trust: Packages whose names configs may call.
-      trust_run: Whether they may call the code that the run keeps.
       retry_failed: Run failed and stopped trials again.
     """
-    experiment = sources.read_experiment(run, trust=trust, trust_run=trust_run)
+    experiment = sources.read_experiment(run)
     spec, known = sources.read_spec(run, changes), run.sweep
     space = None
     if spec.is_adaptive:

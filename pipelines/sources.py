@@ -13,6 +13,7 @@ from typing import Any
 
 from kauldron_core import konfig, rundir
 from kauldron_core.errors import ConfigError, DamagedFile, first_line
+from kauldron_core.konfig.code_copies import copy_code
 from kauldron_core.konfig.hints import Misfit
 from kauldron_core.konfig.places import find_place
 from pipelines.experiment import Experiment
@@ -24,15 +25,15 @@ BASE, POINTS = "base.json", "points.json"
 
 
 def write_sources(run: rundir.RunDir, experiment: Experiment, trials: Iterable[konfig.Trial]) -> None:
-    """Keeps the config and its points in the run directory, and a config file that actors can't import otherwise."""
+    """Keeps the config and its points in the run directory, and the config files that actors can't import otherwise."""
     rundir.make_folder(run.path)
     rundir.refuse_links(run)
-    imported = experiment.file.imported
-    if imported is not None and imported.is_copied:
-        imported.copy_to(run.code)
-    rundir.write_atomic(run.path / BASE, konfig.to_json(experiment.config, indent=1) + "\n")
+    base = konfig.to_json(experiment.config, indent=1) + "\n"
+    rundir.write_atomic(run.path / BASE, base)
     rows = [{**vars(trial), "overrides": [list(pair) for pair in trial.overrides]} for trial in trials]
-    rundir.write_atomic(run.path / POINTS, konfig.to_json(konfig.ConfigDict({"trials": rows}), indent=1) + "\n")
+    points = konfig.to_json(konfig.ConfigDict({"trials": rows}), indent=1) + "\n"
+    rundir.write_atomic(run.path / POINTS, points)
+    copy_code(base + points, run.code)
 
 
 def read_trials(run: rundir.RunDir) -> list[konfig.Trial]:
@@ -55,17 +56,8 @@ def _trial(row: Any) -> konfig.Trial:
     return konfig.Trial(int(row.index), rundir.check_name(row.name, kind="trial"), point, row.fingerprint)
 
 
-def read_experiment(run: rundir.RunDir, *, trust: Iterable[str] = (), trust_run: bool = False) -> Experiment:
-    """Returns the experiment that the run was made with. Its config is untrusted, like everything read from a disk.
-
-    Args:
-      run: The run directory.
-      trust: Packages whose names it may call.
-      trust_run: Whether it may call the code that the run keeps, too.
-    """
-    konfig.trust(*trust)
-    if trust_run:
-        konfig.trust_run(run)
+def read_experiment(run: rundir.RunDir) -> Experiment:
+    """Returns the experiment that the run was made with. Its config is untrusted, like everything read from a disk."""
     config = konfig.from_json(_text(run, BASE), source=str(run.path / BASE))
     path = Path(str(run.sweep.get("config") or run.name))
     return Experiment(konfig.ConfigFile(config, path, path.stem), config)

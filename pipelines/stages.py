@@ -37,6 +37,8 @@ class Context:
       records: What the stages before have left, by name.
       address: Ray to join.
       tracking: Whether to record in MLflow.
+      config_files: Config files of the pipeline's sweeps, which the user has named with the pipeline.
+      trust_run: Whether stages may call the code that the runs of those before them keep.
     """
 
     root: Path
@@ -44,6 +46,18 @@ class Context:
     records: Mapping[str, Record]
     address: str | None = None
     tracking: bool = True
+    config_files: tuple[str, ...] = ()
+    trust_run: bool = False
+
+    def trust_code(self, run: rundir.RunDir) -> None:
+        """Makes the code of a stage before callable, also where that stage was done by another process.
+
+        Config files that were changed or removed since are found in the run, as they were (`trust_run`).
+        """
+        for path in self.config_files:
+            experiments.import_named_file(path)
+        if self.trust_run:
+            konfig.trust_run(run)
 
     def run_of(self, stage: str) -> rundir.RunDir:
         """Returns the run directory that a stage before has made, or has chosen from."""
@@ -154,6 +168,7 @@ class RetrainStage:
         run_spec = replace(_read_spec(self.run_spec, context), seeds=self.seeds)
 
         def prepare() -> planning.Prepared:
+            context.trust_code(source)
             experiment = sources.read_experiment(source)
             konfig.apply_overrides(experiment.config, [f"{path}={text}" for path, text in _texts(self.cfg)])
             standing = {trial.name: trial.overrides for trial in sources.made_trials(source)}
@@ -197,6 +212,7 @@ class EvaluateStage:
     def run(self, context: Context) -> Record:
         """Evaluates what has no result yet, in this process."""
         run = context.run_of(self.of)
+        context.trust_code(run)
         records = evaluators.evaluate_run(
             run.path,
             step=self.step,  # type: ignore[arg-type] - it refuses other words

@@ -15,6 +15,7 @@ from pipelines import experiment as experiments
 from pipelines import planning, sources
 from pipelines.cli.commands import OverrideCommand, sorted_words, typed_command
 from pipelines.cli.run import DONE, FAILED, run
+from pipelines.cli.trust import trust_code, trust_options
 from pipelines.dry_run import print_plan
 from pipelines.mistakes import refuse_if_mistaken
 from pipelines.operations import find_run
@@ -69,8 +70,7 @@ Examples:
 @click.option("--pack", metavar="auto|off|N", help="Train trials that differ only in numbers in one program.")
 @click.option("--strict", is_flag=True, help="Exit with 1 when a trial has diverged.")
 @click.option("--no-tracking", is_flag=True, help="Do not record in MLflow.")
-@click.option("--trust", multiple=True, metavar="PACKAGE", help="Let configs call this package; may be repeated.")
-@click.option("--trust-run", is_flag=True, help="With --resume: let configs call the code that the run keeps.")
+@trust_options
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -90,16 +90,15 @@ def command(
     words = sorted_words(ctx)
     if pack is not None:
         words = replace(words, run=(*words.run, ("pack", pack)))
+    trust_code(resume if resume is not None else words.config, trust=trust, trust_run=trust_run)
     spec = _read_spec(words, resume=resume, seeds=seeds)
 
     def prepare() -> planning.Prepared:
         if resume is not None:
             run_dir = find_run(resume)
-            return planning.resume(
-                run_dir, changes=words.run, trust=trust, trust_run=trust_run, retry_failed=retry_failed
-            )
+            return planning.resume(run_dir, changes=words.run, retry_failed=retry_failed)
         typed = typed_command(ctx)
-        return planning.prepare(words, spec, trust=trust, command=typed, retry_failed=retry_failed, extend=extend)
+        return planning.prepare(words, spec, command=typed, retry_failed=retry_failed, extend=extend)
 
     if dry_run:
         prepared = with_packs(prepare(), address=address)

@@ -18,6 +18,7 @@ from pipelines import experiment as experiments
 from pipelines import planning
 from pipelines.cli.commands import OverrideCommand, sorted_words, typed_command
 from pipelines.cli.run import DONE, FAILED, PREEMPTED, run
+from pipelines.cli.trust import trust_code, trust_options
 from pipelines.mistakes import refuse_if_mistaken
 from pipelines.operations import find_trials
 from pipelines.report import LiveReport, print_results
@@ -52,20 +53,23 @@ Examples:
 @click.command("train", cls=OverrideCommand, help=HELP, epilog=EPILOG, context_settings={"max_content_width": 120})
 @click.option("--start-from", metavar="RUN_OR_TRIAL", help="Go on from the newest checkpoint of another run.")
 @click.option("--no-tracking", is_flag=True, help="Do not record in MLflow.")
-@click.option("--trust", multiple=True, metavar="PACKAGE", help="Let the config call this package; may be repeated.")
+@trust_options
 @click.pass_context
-def command(ctx: click.Context, start_from: str | None, no_tracking: bool, trust: Sequence[str]) -> int:
+def command(
+    ctx: click.Context, start_from: str | None, no_tracking: bool, trust: Sequence[str], trust_run: bool
+) -> int:
     """Prepares everything, then trains."""
     words = sorted_words(ctx)
     if words.sweep or words.sweeps or words.trials:
         raise ConfigError(
             f"kdr train runs one trial. For several: {typed_command(ctx).replace(' train ', ' sweep ', 1)}"
         )
+    trust_code(words.config, trust=trust, trust_run=trust_run)
     spec = experiments.read_spec(words)
     donor = _find_donor(start_from) if start_from is not None else None
     with watchers(spec, no_tracking=no_tracking) as (report, recorder):
         prepared = planning.prepare(
-            words, spec, trust=trust, command=typed_command(ctx), retry_failed=True, may_use_accelerators=True
+            words, spec, command=typed_command(ctx), retry_failed=True, may_use_accelerators=True
         )
         return start(prepared, report=report, recorder=recorder, donor=donor)
 

@@ -20,7 +20,9 @@ from importlib.util import spec_from_file_location
 from pathlib import Path
 from types import CodeType, ModuleType
 
+from kauldron_core.errors import ConfigError
 from kauldron_core.konfig import project_trust, trusting
+from kauldron_core.rundir.atomic import make_folder, write_atomic
 
 _NAME = re.compile(rf"{trusting.COPY_PREFIX}\w+_([0-9a-f]{{12}})")
 _folders: dict[Path, None] = {}
@@ -48,6 +50,23 @@ def add_code_folder(folder: str | os.PathLike[str]) -> None:
 def imported_copies() -> list[ModuleType]:
     """Returns the copies that this process has imported."""
     return [module for name, module in list(sys.modules.items()) if _NAME.fullmatch(name)]
+
+
+def copy_code(text: str, folder: str | os.PathLike[str]) -> None:
+    """Writes into a `code` folder what this process has imported of the copies that a config, as text, names.
+
+    Raises:
+      ConfigError: If a file has changed since it was imported.
+    """
+    for module in imported_copies():
+        target = Path(folder, f"{module.__name__}.py")
+        if module.__name__ not in text or module.__file__ is None or target.is_file():
+            continue
+        content = Path(module.__file__).read_bytes()
+        if not module.__name__.endswith(digest_of(content)):
+            raise ConfigError(f"{module.__file__}: was changed after it was read. Repeat the command.")
+        make_folder(target.parent)
+        write_atomic(target, content)
 
 
 class _Finder(MetaPathFinder):

@@ -16,6 +16,7 @@ from kauldron_core.errors import ConfigError, DamagedFile, listing
 from pipelines.cli import ckpt_facts as facts
 from pipelines.cli.commands import LazyGroup
 from pipelines.cli.run import DONE, FAILED
+from pipelines.cli.trust import trust_code, trust_options
 from pipelines.operations import find_one, find_trials
 from pipelines.report import count, make_console, make_table, number
 from pipelines.report.progress import duration
@@ -61,11 +62,13 @@ def ckpt() -> None:
 @place_argument
 @trial_option
 @json_option
-def ls(place: str, trial: str | None, as_json: bool) -> int:
+@trust_options
+def ls(place: str, trial: str | None, as_json: bool, trust: Sequence[str], trust_run: bool) -> int:
     """List the checkpoints of a run or a trial, oldest first.
 
     The last column says why each is kept; `-` goes with the next save.
     """
+    trust_code(place, trust=trust, trust_run=trust_run)
     trials = find_trials(place, trial)
     found: dict[str, list[facts.Entry]] = {}
     for one in list(trials):
@@ -96,8 +99,19 @@ def ls(place: str, trial: str | None, as_json: bool) -> int:
 @metric_option
 @mode_option
 @json_option
-def show(place: str, step: str, trial: str | None, metric: str | None, mode: str | None, as_json: bool) -> int:
+@trust_options
+def show(
+    place: str,
+    step: str,
+    trial: str | None,
+    metric: str | None,
+    mode: str | None,
+    as_json: bool,
+    trust: Sequence[str],
+    trust_run: bool,
+) -> int:
     """Show what is in one checkpoint: STEP is a number, latest or best."""
+    trust_code(place, trust=trust, trust_run=trust_run)
     folder = find_one(place, trial)
     path = ckpts.step_path(folder.checkpoints, facts.parse_step(step, folder, metric=metric, mode=mode))
     metadata = ckpts.read_metadata(path)
@@ -151,11 +165,13 @@ def verify(place: str, steps: Sequence[str], trial: str | None) -> int:
 @click.argument("steps", nargs=-1, required=True, metavar="STEP...")
 @trial_option
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def rm(place: str, steps: Sequence[str], trial: str | None, yes: bool) -> int:
+@trust_options
+def rm(place: str, steps: Sequence[str], trial: str | None, yes: bool, trust: Sequence[str], trust_run: bool) -> int:
     """Remove checkpoints of a trial. Asks first.
 
     The latest of an unfinished trial stays, and so does what was not written for this trial.
     """
+    trust_code(place, trust=trust, trust_run=trust_run)
     folder = find_one(place, trial)
     rundir.refuse_links(folder.run() or folder)
     chosen = sorted({facts.parse_step(step, folder) for step in steps})

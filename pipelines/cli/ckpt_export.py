@@ -8,11 +8,13 @@ from dataclasses import replace
 
 import click
 
-from kauldron_core import ckpts, konfig, rundir
+from kauldron_core import ckpts, rundir
 from kauldron_core.errors import ConfigError
+from kauldron_core.konfig.code_copies import copy_code
 from pipelines.cli import ckpt_facts as facts
 from pipelines.cli.ckpt import metric_option, mode_option, place_argument, trial_option
 from pipelines.cli.run import DONE
+from pipelines.cli.trust import trust_code, trust_options
 from pipelines.operations import find_one
 from pipelines.report.tables import size
 
@@ -24,7 +26,7 @@ from pipelines.report.tables import size
 @metric_option
 @mode_option
 @click.option("--to", "target", metavar="FOLDER", required=True, help="The new folder.")
-@click.option("--trust", multiple=True, metavar="PACKAGE", help="Let the config call this package; may be repeated.")
+@trust_options
 def export(
     place: str,
     step: str,
@@ -33,13 +35,14 @@ def export(
     mode: str | None,
     target: str,
     trust: Sequence[str],
+    trust_run: bool,
 ) -> int:
     """Write one checkpoint and its config into a folder of their own: STEP is a number, latest or best.
 
     The folder is a trial that `kdr eval` and `kd.load_run` take. The arrays are copied, also those of a trial that was
     trained in a pack, whose own checkpoints only point to them.
     """
-    konfig.trust(*trust)
+    trust_code(place, trust=trust, trust_run=trust_run)
     folder = find_one(place, trial)
     number = facts.parse_step(step, folder, metric=metric, mode=mode)
     path = rundir.local_path(target, at="--to")
@@ -51,7 +54,9 @@ def export(
 
     trainer = load_trial(folder)
     found = ckpts.load(folder.checkpoints, trainer.state_specs, step=number)
-    made = rundir.TrialDir(path).create(folder.config_path.read_text(encoding="utf-8"))
+    config_json = folder.config_path.read_text(encoding="utf-8")
+    made = rundir.TrialDir(path).create(config_json)
+    copy_code(config_json, path / "code")
     keeper = replace(trainer.checkpointer or ckpts.Checkpointer(), workdir=os.path.abspath(made))
     keeper.save(found.state, found.data_state, step=number)
     keeper.close()

@@ -13,6 +13,7 @@ from kauldron_core import konfig, rundir
 from kauldron_core.errors import ConfigError
 from pipelines import experiment as experiments
 from pipelines.cli.commands import LazyGroup, OverrideCommand, sorted_words
+from pipelines.cli.trust import trust_code, trust_options
 from pipelines.operations import find_folder
 from pipelines.report import make_console, make_table
 
@@ -54,10 +55,11 @@ class TwoConfigs(OverrideCommand):
     help="What to print.",
 )
 @click.option("--trial", metavar="NUMBER", type=int, help="The config of one trial of the sweep.")
+@trust_options
 @click.pass_context
-def show(ctx: click.Context, form: str, trial: int | None) -> None:
+def show(ctx: click.Context, form: str, trial: int | None, trust: Sequence[str], trust_run: bool) -> None:
     """Print a config with the overrides applied; lines that they changed say what was there."""
-    words = sorted_words(ctx)
+    words = _trusted_words(ctx, trust, trust_run)
     base, cfg = _before_and_after(words)
     if trial is not None:
         cfg = _trial(words, trial).config(cfg)
@@ -73,13 +75,14 @@ def show(ctx: click.Context, form: str, trial: int | None) -> None:
 
 
 @click.command("diff", cls=TwoConfigs)
+@trust_options
 @click.pass_context
-def diff(ctx: click.Context) -> None:
+def diff(ctx: click.Context, trust: Sequence[str], trust_run: bool) -> None:
     """Compare two configs, or two trials of runs; with one word, the config and what the overrides make of it.
 
     Each word is a config file, a JSON file or the folder of a trial. Overrides change the last one.
     """
-    words = sorted_words(ctx)
+    words = _trusted_words(ctx, trust, trust_run)
     if words.words:
         base = _read(_required(words.config), {})
         cfg = _overridden(_read(words.words[0], words.args), words)
@@ -98,18 +101,18 @@ def diff(ctx: click.Context) -> None:
 
 
 @click.command("validate", cls=OverrideCommand)
-@click.option("--trust", multiple=True, metavar="PACKAGE", help="Let configs call this package; may be repeated.")
+@trust_options
 @click.pass_context
-def validate(ctx: click.Context, trust: Sequence[str]) -> None:
+def validate(ctx: click.Context, trust: Sequence[str], trust_run: bool) -> None:
     """Build the config, or a sweep's trials of different structure, and trace one training step of each.
 
     Nothing is computed and no device is used: shapes, types and names are checked, in seconds.
     """
     from pipelines.cli import config_check  # brings JAX with it
 
-    words = sorted_words(ctx)
+    words = _trusted_words(ctx, trust, trust_run)
     config_check.keep_off_devices()
-    experiment = experiments.read_experiment(words, trust=trust)
+    experiment = experiments.read_experiment(words)
     spec = experiments.read_spec(words)
     trials = experiments.read_trials(words, experiment, spec)
     built = experiments.check_trials(experiment, trials)
@@ -124,13 +127,14 @@ def validate(ctx: click.Context, trust: Sequence[str]) -> None:
 
 @click.command("schema", cls=OverrideCommand)
 @click.option("--all", "show_all", is_flag=True, help="List arguments that the config leaves at their defaults, too.")
+@trust_options
 @click.pass_context
-def schema(ctx: click.Context, show_all: bool) -> None:
+def schema(ctx: click.Context, show_all: bool, trust: Sequence[str], trust_run: bool) -> None:
     """List every leaf that can be overridden, with its type, its value and the line that documents it.
 
     Off a terminal the columns are separated by tabs.
     """
-    words = sorted_words(ctx)
+    words = _trusted_words(ctx, trust, trust_run)
     _, cfg = _before_and_after(words)
     leaves = [leaf for leaf in konfig.schema(cfg) if leaf.is_set or show_all]
     rows = [[leaf.path, leaf.type, leaf.value, leaf.doc] for leaf in leaves]
@@ -140,6 +144,14 @@ def schema(ctx: click.Context, show_all: bool) -> None:
             click.echo("\t".join(row))
         return
     console.print(make_table([(name, "left") for name in ("path", "type", "value", "documentation")], rows))
+
+
+def _trusted_words(ctx: click.Context, trust: Sequence[str], trust_run: bool) -> konfig.Command:
+    """Returns the sorted words of the command, after what its options trust is trusted."""
+    words = sorted_words(ctx)
+    for place in (words.config, *words.words):
+        trust_code(place, trust=trust, trust_run=trust_run)
+    return words
 
 
 def _required(config_path: str | None) -> str:

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from kauldron_core import konfig
+from kauldron_core import konfig, rundir
 from kauldron_core.errors import ConfigError
 from kauldron_core.konfig.project_path import project_folder
 from pipelines.cli import main
+from pipelines.configs import digits
 from pipelines.submit import check
 
 SOURCE = """
@@ -53,6 +54,7 @@ def get_config():
         evals={"val": kd.evals.Evaluator(run=kd.evals.StandaloneEveryCheckpoint(), ds=ds)},
     )
 """
+HOME = str(Path(__file__).parents[2])
 OURS = ("evaluators", "kauldron_core", "pipelines", "ray_cluster")
 
 
@@ -131,8 +133,7 @@ def test_a_project_with_a_package_named_like_ours_is_told(
 def test_python_m_tells_a_hidden_package_too(project: Path) -> None:
     """F09: under `python -m` the user's package comes first before anything of ours runs."""
     (project / "evaluators.py").touch()
-    home = str(Path(__file__).parents[2])
-    environment = {**os.environ, "PYTHONPATH": home}
+    environment = {**os.environ, "PYTHONPATH": HOME}
     told = subprocess.run(
         [sys.executable, "-m", "pipelines.train"], env=environment, capture_output=True, text=True, check=False
     )
@@ -163,6 +164,78 @@ def test_a_refusal_says_what_to_do_on_the_command_line_and_in_python() -> None:
     text = '{"a": {"__qualname__": "fractions:Fraction", "0": 1}}'
     with pytest.raises(konfig.UntrustedError, match=r"add --trust=fractions, in Python konfig\.trust\('fractions'\)"):
         konfig.resolve(konfig.from_json(text))
+
+
+PIPELINE = """
+from kauldron_core import konfig
+
+with konfig.imports():
+    import pipelines
+
+TINY = {"num_train_steps": 10, "model.hidden": 8, "checkpointer.save_interval_steps": 10, "evals": {}}
+
+
+def get_config():
+    return pipelines.Pipeline(
+        name="p",
+        stages={
+            "search": pipelines.SweepStage(config="../elsewhere/own_copied.py", cfg=TINY),
+            "choose": pipelines.SelectStage(of="search", metric="train/losses/total", mode="min"),
+            "again": pipelines.RetrainStage(of="choose", cfg={"num_train_steps": 20}),
+        },
+    )
+"""
+
+
+@pytest.mark.cluster
+@pytest.mark.process
+@pytest.mark.timeout(300)
+def test_later_stages_of_a_pipeline_have_the_code_of_the_first(project: Path) -> None:
+    """F41: also a process that did not do the first stage, and one that finds the config file gone."""
+    elsewhere = project.parent / "elsewhere" / "own_copied.py"
+    elsewhere.parent.mkdir()
+    elsewhere.write_text(Path(digits.__file__).read_text())
+    Path("own_pipeline.py").write_text(PIPELINE)
+    words = ["--cfg.num_train_steps=10", "--cfg.model.hidden=8", "--cfg.evals={}", "--no-tracking"]
+    assert main(["train", str(elsewhere), *words, "--run.root=runs/p", "--run.name=search"]) == 0
+    stages = konfig.load_config_file("own_pipeline.py").config.stages
+    rundir.make_folder(project / "runs" / "p" / "stages")
+    record = {"identity": konfig.fingerprint(stages.search), "seconds": 1.0, "run": "search"}
+    rundir.write_json(project / "runs" / "p" / "stages" / "search.json", record)
+    command = [sys.executable, "-m", "pipelines.pipeline", "run", "own_pipeline.py", "--no-tracking"]
+    environment = {**os.environ, "PYTHONPATH": HOME}
+    gone = elsewhere.rename(elsewhere.with_suffix(".gone"))
+    refused = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert refused.returncode == 2 and "add --trust-run" in refused.stderr, refused.stderr
+    gone.rename(elsewhere)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    run = rundir.RunDir(project / "runs" / "p" / "again")
+    assert [trial.status() for trial in run.trials()] == ["done"]
+    assert [copy.read_text() for copy in run.code.iterdir()] == [elsewhere.read_text()]
+
+
+@pytest.mark.process
+def test_what_a_run_keeps_of_a_config_file_goes_on_with_its_config(project: Path) -> None:
+    """F09: `--trust-run` is taken by whatever reads a config of a run, and what is made from it has the code, too."""
+    elsewhere = project.parent / "elsewhere" / "own_copied.py"
+    elsewhere.parent.mkdir()
+    elsewhere.write_text(Path(digits.__file__).read_text())
+    words = ["--cfg.num_train_steps=10", "--cfg.model.hidden=8", "--cfg.evals={}", "--no-tracking"]
+    assert main(["train", str(elsewhere), *words, "--run.name=a"]) == 0
+    (trial,) = rundir.RunDir("runs/a").trials()
+    code = (
+        "import sys; from pipelines.cli import main\n"
+        f"config = {str(trial.config_path)!r}\n"
+        "assert main(['config', 'validate', config]) == 2\n"
+        "for words in (['config', 'validate', config], ['train', config, '--run.name=b', '--no-tracking'],\n"
+        "              ['ckpt', 'export', 'runs/a', '--to=winner']):\n"
+        "    assert main([*words, '--trust-run']) == 0, words\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for folder in (Path("runs/b/code"), Path("winner/code")):
+        assert [copy.read_text() for copy in folder.iterdir()] == [elsewhere.read_text()]
 
 
 @pytest.mark.slow
