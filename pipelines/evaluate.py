@@ -91,6 +91,10 @@ def command(
     trust_code(path, trust=trust, trust_run=trust_run)
     overrides = [f"{where}={text}" for where, text in words.cfg]
     run_on_actors = _on_actors(path, actors, address, evals=options["evals"], shards=shards)
+    if run_on_actors is None:
+        from kauldron_core import sharding  # JAX, which a mistake in the words needs not wait for
+
+        sharding.check_platform()
     source = _source(path, overrides, **options)
 
     def tell(record: rundir.Record) -> None:

@@ -17,6 +17,7 @@ from pipelines.cli.commands import OverrideCommand, sorted_words, typed_command
 from pipelines.cli.run import DONE, FAILED, run
 from pipelines.cli.trust import trust_code, trust_options
 from pipelines.dry_run import print_plan
+from pipelines.going_on import going_on
 from pipelines.mistakes import refuse_if_mistaken
 from pipelines.operations import find_run
 from pipelines.packing import with_packs
@@ -152,7 +153,8 @@ def start(
     run_dir = rundir.RunDir(prepared.plan.run_dir)
     was_there = run_dir.exists()
     prepared = with_packs(prepared, address=address)
-    prepared.write_sources()
+    with going_on(run_dir, command=prepared.resume_command):
+        prepared.write_sources()
     if was_there and not prepared.plan.retry_failed:
         settled = results_if_settled(run_dir, prepared.plan.sweep)
         if settled is not None:
@@ -166,7 +168,8 @@ def start(
     report.say(f"{count(len(prepared.plan.trials), 'trial')}{chosen} in {prepared.plan.run_dir}")
     sidecars = [report, *([recorder] if recorder is not None else [])]
     try:
-        results = ray_cluster.run(prepared.plan, address=address, sidecars=sidecars)
+        with going_on(run_dir, command=prepared.resume_command):
+            results = ray_cluster.run(prepared.plan, address=address, sidecars=sidecars)
     except (KeyboardInterrupt, SystemExit):
         report.say(f"Not everything is done. To go on: {prepared.resume_command}")
         raise

@@ -14,11 +14,13 @@ import click
 import evaluators
 from kauldron_core import konfig, rundir
 from kauldron_core.errors import ConfigError, listing
+from kauldron_core.machine import machine_fault
 from pipelines import experiment as experiments
 from pipelines import planning
 from pipelines.cli.commands import OverrideCommand, sorted_words, typed_command
 from pipelines.cli.run import DONE, FAILED, PREEMPTED, run
 from pipelines.cli.trust import trust_code, trust_options
+from pipelines.going_on import going_on
 from pipelines.mistakes import refuse_if_mistaken
 from pipelines.operations import find_trials
 from pipelines.report import LiveReport, print_results
@@ -67,6 +69,9 @@ def command(
     trust_code(words.config, trust=trust, trust_run=trust_run)
     spec = experiments.read_spec(words)
     donor = _find_donor(start_from) if start_from is not None else None
+    from kauldron_core import sharding  # JAX, which a mistake in the words needs not wait for
+
+    sharding.check_platform()
     with watchers(spec, no_tracking=no_tracking) as (report, recorder):
         prepared = planning.prepare(
             words, spec, command=typed_command(ctx), retry_failed=True, may_use_accelerators=True
@@ -99,12 +104,11 @@ def start(
       donor: Whose checkpoint to begin with; a run that has one of its own goes on with that.
     """
     plan = prepared.plan
-    was_there = rundir.RunDir(plan.run_dir).exists()
-    prepared.write_sources()
+    run_dir = rundir.RunDir(plan.run_dir)
+    was_there = run_dir.exists()
     report.expect(evaluators=prepared.evaluators, ranking=prepared.ranking)
     report.say(f"run {plan.run_dir}")
-    run_dir = layout.lay_out(plan)
-    with run_dir.lock():
+    with going_on(run_dir, command=prepared.resume_command), _laid_out(prepared).lock():
         layout.write_trials(plan, run_dir)
         if donor is not None:
             passing.begin_from(donor, run_dir.trial(plan.trials[0].name))
@@ -119,8 +123,10 @@ def start(
             raise
         finally:
             results = collect.collect(plan, run_dir)
-            collect.write_table(results, run_dir)
-            threads.close(results)
+            try:
+                collect.write_table(results, run_dir)
+            finally:
+                threads.close(results)
     refuse_if_mistaken(results, was_there=was_there)
     print_results(
         report.console,
@@ -134,6 +140,12 @@ def start(
         return PREEMPTED
     is_done = status == "done" or any(rule.has_ended(results.rows[0].reason) for rule in plan.sweep.stop_rules)
     return DONE if is_done and results.ok else FAILED
+
+
+def _laid_out(prepared: planning.Prepared) -> rundir.RunDir:
+    """Returns the run directory, made with what the run can go on from."""
+    prepared.write_sources()
+    return layout.lay_out(prepared.plan)
 
 
 def _train_and_evaluate(trial: rundir.TrialDir, rules: Sequence[stopping.StopRule]) -> str:
@@ -162,7 +174,12 @@ def _train(trial: rundir.TrialDir, rules: Sequence[stopping.StopRule]) -> None:
         rundir.write_status(trial, "preempted")
         raise
     except (Exception, SystemExit) as error:  # `exit(1)` in the user's code is a failure, too
-        rundir.write_status(trial, "failed", error=f"{type(error).__name__}: {error}")
+        fault = machine_fault(error)
+        is_of_run = fault is not None and (not fault.is_mistake or str((trial.run() or trial).path) in fault.text)
+        with contextlib.suppress(*([OSError] if is_of_run else [])):  # A full disk takes no status, either.
+            rundir.write_status(trial, "failed", error=f"{type(error).__name__}: {error}")
+        if is_of_run:
+            raise
         if not isinstance(error, ConfigError):  # A mistake of the user's says all there is in its own line.
             traceback.print_exc()
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kauldron_core import konfig, rundir
-from kauldron_core.errors import RunFailed
+from kauldron_core.errors import ConfigError, RunFailed
 from kauldron_core.konfig.code_copies import add_code_folder
 from ray_cluster.program_cache import use_program_cache
 from ray_cluster.stopping import StopRule
@@ -128,7 +128,7 @@ def prepare_process(settings: ProcessSettings, join: Callable[[], None] | None =
     use_program_cache(jax, settings.platform)
     if join is not None:
         join()
-    found = _default_platform(jax, settings.platform)
+    found = _default_platform(settings.platform)
     if found != settings.platform:
         raise RunFailed(
             f"node {os.uname().nodename}: a {settings.platform} process was asked for and JAX runs on {found}."
@@ -137,16 +137,16 @@ def prepare_process(settings: ProcessSettings, join: Callable[[], None] | None =
     return {"pid": os.getpid(), "node": os.uname().nodename, "platform": found, "num_devices": jax.local_device_count()}
 
 
-def _default_platform(jax: Any, asked: str) -> str:
+def _default_platform(asked: str) -> str:
+    from kauldron_core.sharding import default_platform  # brings JAX with it
+
     try:
-        return jax.default_backend()
-    except RuntimeError as error:
+        return default_platform()
+    except ConfigError as error:
         # A TPU belongs to one process. Who has it is told and left alone, and so is the lock that it holds.
         pids = holders(_TPU_DEVICES) if asked == "tpu" else []
         held = f" Held by process {', '.join(map(str, pids))} on this node." if pids else ""
-        raise RunFailed(
-            f"node {os.uname().nodename}: JAX can't start on {asked}: {str(error).rstrip('.')}.{held}"
-        ) from error
+        raise RunFailed(f"node {os.uname().nodename}: JAX can't start on {asked}: {error}{held}") from error
 
 
 def holders(patterns: Sequence[str]) -> list[int]:

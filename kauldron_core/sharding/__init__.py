@@ -5,6 +5,7 @@ from kauldron_core.sharding.mesh import DATA_AXES, MeshSpec, current_mesh, in_me
 from kauldron_core.sharding.partition import IndivisibleError
 from kauldron_core.sharding.path_rules import PathRules
 from kauldron_core.sharding.placing import device_put
+from kauldron_core.sharding.platform import check_platform, default_platform
 from kauldron_core.sharding.rules import FIRST_DIM, REPLICATED, FirstDim, FSDPSharding, ShardingRule, Split
 from kauldron_core.sharding.strategy import ShardingStrategy, fitted
 from kauldron_core.sharding.trees import ShardingTree, resolved, with_sharding_constraint
@@ -23,7 +24,9 @@ __all__ = [
     "ShardingStrategy",
     "ShardingTree",
     "Split",
+    "check_platform",
     "current_mesh",
+    "default_platform",
     "device_put",
     "fitted",
     "in_mesh",

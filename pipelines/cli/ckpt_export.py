@@ -50,8 +50,10 @@ def export(
         raise ConfigError(f"--to={target}: is there already. Name a new folder.")
     if not folder.exists():
         raise ConfigError(f"{folder.path}: holds no config.json, which says what the arrays are.")
-    from kauldron_core.train import load_trial  # JAX, which a mistake needs not wait for
+    from kauldron_core import sharding  # JAX, which a mistake needs not wait for
+    from kauldron_core.train import load_trial
 
+    sharding.check_platform()
     trainer = load_trial(folder)
     found = ckpts.load(folder.checkpoints, trainer.state_specs, step=number)
     config_json = folder.config_path.read_text(encoding="utf-8")
