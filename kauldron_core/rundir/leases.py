@@ -25,6 +25,8 @@ DEFAULT_TTL_S = 60.0
 _LONGEST_TTL_S = 3_600.0  # What a file may ask for; nobody here asks for more.
 _KEPT_GENERATIONS = 8  # Old ones stay a while: a slow claimant then meets "exists" and not a free number.
 _GENERATION = re.compile(r"[0-9]{8}")
+_ahead: dict[str, tuple[float, float]] = {}
+"""Heartbeats from the future: how they are dated, and since when (by this process's clock) they stand so."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +40,9 @@ class Holder:
       pid: Process number of the holder.
       process_start: When that process started, as its system counts; tells a reused number.
       ttl_s: For how long the lease stands without a heartbeat.
-      age_s: Seconds since the last heartbeat.
+      age_s: Seconds since the last heartbeat; of one that is dated ahead, seconds for which this process has seen it
+        stand still.
+      ahead_s: How far it is dated ahead of the file system's clock; 0 unless that is more than `ttl_s`.
       is_released: Whether the holder gave it back.
       note: What it is used for.
     """
@@ -52,6 +56,7 @@ class Holder:
     age_s: float
     is_released: bool
     note: str
+    ahead_s: float = 0.0
 
     def is_live(self) -> bool:
         """Returns whether the lease stands: not given back, not run out, its process not known to be dead."""
@@ -174,8 +179,20 @@ def read_holder(path: str | os.PathLike[str]) -> Holder | None:
         identity = _read(file)
     except FileNotFoundError:
         return read_holder(path)  # Cleaned since it was listed.
-    age_s = _file_system_now_s(folder) - beaten_at_s
-    return Holder(generation=generation, age_s=age_s, is_released=beaten_at_s == 0, **identity)
+    age_s, ahead_s = _file_system_now_s(folder) - beaten_at_s, 0.0
+    if -age_s > identity["ttl_s"]:
+        age_s, ahead_s = _stood_still_s(file, beaten_at_s), -age_s
+    is_released = beaten_at_s == 0
+    return Holder(generation=generation, age_s=age_s, is_released=is_released, ahead_s=ahead_s, **identity)
+
+
+def _stood_still_s(file: pathlib.Path, beaten_at_s: float) -> float:
+    """Returns for how long this process has seen the same heartbeat, which a clock that is ahead has dated."""
+    seen, since_s = _ahead.get(os.fspath(file), (0.0, 0.0))
+    if seen != beaten_at_s:
+        since_s = time.monotonic()
+        _ahead[os.fspath(file)] = beaten_at_s, since_s
+    return time.monotonic() - since_s
 
 
 def _identity(ttl_s: float, note: str) -> dict[str, Any]:

@@ -120,4 +120,5 @@ def driver_of(run: rundir.RunDir) -> str:
     holder = rundir.read_holder(run.path / ".lock")
     if holder is None:
         return "none yet"
-    return f"{holder} at work" if holder.is_live() else "none (it has ended)"
+    ahead = f" (its clock is {holder.ahead_s / 60:.0f} min ahead)" if holder.ahead_s else ""
+    return f"{holder} at work{ahead}" if holder.is_live() else "none (it has ended)"

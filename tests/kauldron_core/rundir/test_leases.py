@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import pathlib
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -200,3 +202,59 @@ def test_the_lock_beats_by_itself(tmp_path: pathlib.Path):
         holder = leases.read_holder(tmp_path / "lock")
         assert holder is not None
         assert holder.age_s < 10
+
+
+def date_ahead(lease_path: pathlib.Path, seconds: float = 3600.0) -> None:
+    file = max(lease_path.glob("0*"))
+    os.utime(file, (time.time() + seconds, time.time() + seconds))
+
+
+def test_a_driver_that_is_gone_and_whose_clock_was_ahead_is_taken_over(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+):
+    """F30: lock of another host whose heartbeat is an hour ahead was "0 s ago" and refused for ever."""
+    lease = rundir.Lease.acquire(tmp_path / "lock", 0.4)
+    assert lease is not None
+    pretend_other_host(tmp_path / "lock")
+    date_ahead(tmp_path / "lock")
+    with rundir.RunLock(tmp_path / "lock", ttl_s=0.4) as lock:
+        assert lock.is_held()
+    assert "the lock of node7 pid 4242 is dated 60 min ahead: a clock is wrong" in caplog.text
+
+
+def test_a_driver_that_lives_and_whose_clock_is_ahead_is_told_with_its_clock(tmp_path: pathlib.Path):
+    """F30: it beats, so it is left alone, and what is wrong is said."""
+    lease = rundir.Lease.acquire(tmp_path / "lock", 0.6)
+    assert lease is not None
+    pretend_other_host(tmp_path / "lock")
+    is_over = threading.Event()
+
+    def beat() -> None:
+        for number in itertools.count():
+            date_ahead(tmp_path / "lock", 3600 + number)
+            if is_over.wait(0.02):
+                return
+
+    thread = threading.Thread(target=beat)
+    thread.start()
+    try:
+        time.sleep(0.1)
+        message = r"in use by another driver \(node7 pid 4242.*The clock of node7 is 6\d min ahead; set it"
+        with pytest.raises(ConfigError, match=message), rundir.RunLock(tmp_path / "lock", ttl_s=0.6):
+            pass
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def test_a_lease_that_is_dated_ahead_runs_out_like_any_other(tmp_path: pathlib.Path):
+    """F30: the same for a lease on work, whose holder is gone."""
+    lease = rundir.Lease.acquire(tmp_path / "lease", 0.3)
+    assert lease is not None
+    pretend_other_host(tmp_path / "lease")
+    date_ahead(tmp_path / "lease")
+    assert rundir.Lease.is_live(tmp_path / "lease")
+    deadline = time.monotonic() + 10
+    while rundir.Lease.is_live(tmp_path / "lease") and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert rundir.Lease.acquire(tmp_path / "lease", 0.3) is not None
