@@ -14,6 +14,7 @@ from kauldron_core.konfig.evaluate import Evaluation
 from kauldron_core.konfig.names_of_nodes import shown_key
 from kauldron_core.konfig.nodes import fields, is_node, is_sequence
 from kauldron_core.konfig.places import find_place
+from kauldron_core.konfig.size import check_size
 
 
 class _Missing:
@@ -39,6 +40,7 @@ class Change(NamedTuple):
 def flatten(cfg: Any) -> dict[str, Any]:
     """Returns every leaf by its path (`'model.layers[0].features'`), references read, empty dicts as leaves."""
     evaluation = Evaluation()
+    check_size(cfg, evaluation, is_shared=False)
     leaves: dict[str, Any] = {}
     inside: list[int] = []
 

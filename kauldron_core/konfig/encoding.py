@@ -17,6 +17,7 @@ from kauldron_core.konfig.names_of_nodes import shown_key
 from kauldron_core.konfig.nodes import Node, fields, is_a, is_node, kind_of
 from kauldron_core.konfig.public_names import importable_name
 from kauldron_core.konfig.references import OpRef, PathRef, Placeholder, describe
+from kauldron_core.konfig.size import check_size
 
 _PLAIN: Final = frozenset({type(None), bool, int, float, str})
 _MAX_PROBLEMS: Final = 20
@@ -42,6 +43,8 @@ def encode(root: Any, *, references: bool, sort: bool = False) -> Any:
     Raises:
       ConfigError: With the path of each value that JSON cannot hold.
     """
+    if not references:
+        check_size(root, Evaluation(), is_shared=False)
     try:
         return Encoder(root, references=references, sort=sort).value(root)
     except Unsavable:

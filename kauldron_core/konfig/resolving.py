@@ -18,6 +18,7 @@ from kauldron_core.konfig.nodes import Node, fields, is_a, is_node, is_sequence,
 from kauldron_core.konfig.normalize import Builder
 from kauldron_core.konfig.overlays import places_of
 from kauldron_core.konfig.references import ReferenceFailed, RequiredValueMissing
+from kauldron_core.konfig.size import check_size
 from kauldron_core.konfig.targets import find_loaded, find_target, split
 
 _LEAVES: Final = frozenset({type(None), bool, int, float, str, bytes, complex, slice, type(...)})
@@ -44,6 +45,7 @@ def resolve(cfg: Any, *, freeze: bool = True, overlay: Mapping[str, Any] | None 
     root = Builder(ConfigDict).convert(cfg)
     _check_names(root, trusted)
     resolver = _Resolver(root, freeze=freeze, overlay=overlay or {}, trusted=trusted)
+    resolver.check_size(root)
     resolver.prepare(root, ())
     register_with_jax()  # What is built next may look into the dicts that it is given.
     return resolver.build(root, ())
@@ -81,6 +83,10 @@ class _Resolver:
         self._open: set[int] = set()
         self._converted: dict[int, tuple[Any, Any]] = {}
         self._nodes: list[Node] = []
+
+    def check_size(self, root: Any) -> None:
+        """Refuses what could not be built for its size."""
+        check_size(root, self._evaluation, is_shared=True)
 
     def prepare(self, value: Any, path: tuple[Any, ...]) -> None:
         """Finds the targets of all calls below `value`, and checks their arguments."""

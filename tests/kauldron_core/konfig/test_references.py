@@ -372,3 +372,23 @@ def test_arithmetic_that_fails_says_which(cfg, make, message):
         _ = cfg.x
     with pytest.raises(ConfigError, match=r"cfg\.x: .*" + message):
         konfig.resolve(cfg)
+
+
+@pytest.mark.parametrize(("depth", "width"), [(22, 2), (39, 4)])
+@pytest.mark.parametrize("as_nodes", [False, True], ids=["lists", "dicts"])
+@pytest.mark.parametrize("loaded", [False, True], ids=["written", "from a file"])
+def test_a_config_that_explodes_is_refused_at_once(depth: int, width: int, as_nodes: bool, loaded: bool) -> None:
+    """F53: lists of references, each to the one before: resolve hung."""
+    cfg = konfig.ConfigDict({"a0": {"x": 1} if as_nodes else [1]})
+    for number in range(1, depth):
+        before = cfg.ref[f"a{number - 1}"]
+        cfg[f"a{number}"] = {f"x{copy}": before for copy in range(width)} if as_nodes else [before] * width
+    if loaded:
+        cfg = konfig.from_json(konfig.to_json(cfg))
+    bounded = [konfig.flatten, konfig.fingerprint, lambda cfg: cfg.to_json()]
+    for function in bounded if as_nodes else [konfig.resolve, *bounded]:
+        with pytest.raises(ConfigError, match=r"cfg\.a\d+.*holds more than 1,000,000 values when its references"):
+            function(cfg)
+    assert len(konfig.to_json(cfg)) < 100_000
+    if as_nodes:  # Each is built once.
+        assert konfig.resolve(cfg)["a1"]["x0"]["x"] == 1
