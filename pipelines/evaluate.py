@@ -15,6 +15,7 @@ from kauldron_core import konfig, rundir
 from kauldron_core.errors import ConfigError
 from pipelines.cli.commands import OverrideCommand, sorted_words
 from pipelines.cli.run import DONE, FAILED, run
+from pipelines.cli.signals import ending_as_on_sigterm
 from pipelines.cli.trust import trust_code, trust_options
 from pipelines.operations import find_folder
 from pipelines.report import make_console, make_table, number
@@ -102,10 +103,11 @@ def command(
 
     recorder = None if no_tracking or run_dir is None else _start_recorder(run_dir, console)
     try:
-        if run_on_actors is not None:
-            records = run_on_actors(source, on_record=tell)
-        else:
-            records = evaluators.evaluate_source(source, shards=shards, on_record=tell)
+        with ending_as_on_sigterm():
+            if run_on_actors is not None:
+                records = run_on_actors(source, on_record=tell)
+            else:
+                records = evaluators.evaluate_source(source, shards=shards, on_record=tell)
     finally:
         if isinstance(source, evaluators.Following):
             source.close()

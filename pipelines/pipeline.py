@@ -22,6 +22,7 @@ from kauldron_core import konfig, rundir
 from kauldron_core.errors import ConfigError, unknown_name
 from pipelines.cli.commands import LazyGroup, OverrideCommand, sorted_words, typed_command
 from pipelines.cli.run import DONE, run
+from pipelines.cli.signals import ending_as_on_sigterm
 from pipelines.cli.trust import trust_code, trust_options
 from pipelines.experiment import load_named_file
 from pipelines.report import make_console, make_table
@@ -151,7 +152,8 @@ def run_command(
     trust_code(None, trust=trust)
     read, identities = _read(sorted_words(ctx))
     try:
-        run_stages(read, identities, address=address, tracking=not no_tracking, trust_run=trust_run)
+        with ending_as_on_sigterm():
+            run_stages(read, identities, address=address, tracking=not no_tracking, trust_run=trust_run)
     except BaseException:
         click.echo(f"Not everything is done. To go on: {typed_command(ctx)}", err=True)
         raise

@@ -18,6 +18,7 @@ from kauldron_core.errors import ConfigError, RunFailed
 from pipelines import experiment as experiments
 from pipelines import planning, sources
 from pipelines.cli.run import DONE
+from pipelines.donors import check_donor
 from pipelines.report import make_console, make_table, number
 from pipelines.sweep import start
 from pipelines.watching import watchers
@@ -282,7 +283,10 @@ def _run_sweep(prepare: Any, run_spec: spec.Sweep, context: Context) -> Record:
 
 def _lay_checkpoint(source: rundir.TrialDir, prepared: planning.Prepared, trial: spec.PlannedTrial) -> None:
     """Puts the newest checkpoint of a trial where a new trial begins; nothing happens where one has begun."""
-    folder = rundir.RunDir(prepared.plan.run_dir).trial(trial.name).create(trial.config_json)
+    folder = rundir.RunDir(prepared.plan.run_dir).trial(trial.name)
+    if trial.name in prepared.trainers:
+        check_donor(source, folder, prepared.trainers[trial.name], at="start_from")
+    folder.create(trial.config_json)
     passing.begin_from(source, folder)
 
 

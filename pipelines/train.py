@@ -13,16 +13,16 @@ import click
 
 import evaluators
 from kauldron_core import konfig, rundir
-from kauldron_core.errors import ConfigError, listing
+from kauldron_core.errors import ConfigError
 from kauldron_core.machine import machine_fault
 from pipelines import experiment as experiments
 from pipelines import planning
 from pipelines.cli.commands import OverrideCommand, sorted_words, typed_command
 from pipelines.cli.run import DONE, FAILED, PREEMPTED, run
 from pipelines.cli.trust import trust_code, trust_options
+from pipelines.donors import check_donor, find_donor
 from pipelines.going_on import going_on
 from pipelines.mistakes import refuse_if_mistaken
-from pipelines.operations import find_trials
 from pipelines.report import LiveReport, print_results
 from pipelines.tracking import RecorderProcess
 from pipelines.watching import watchers
@@ -68,7 +68,7 @@ def command(
         )
     trust_code(words.config, trust=trust, trust_run=trust_run)
     spec = experiments.read_spec(words)
-    donor = _find_donor(start_from) if start_from is not None else None
+    donor = find_donor(start_from) if start_from is not None else None
     from kauldron_core import sharding  # JAX, which a mistake in the words needs not wait for
 
     sharding.check_platform()
@@ -77,15 +77,6 @@ def command(
             words, spec, command=typed_command(ctx), retry_failed=True, may_use_accelerators=True
         )
         return start(prepared, report=report, recorder=recorder, donor=donor)
-
-
-def _find_donor(text: str) -> rundir.TrialDir:
-    """Returns the trial that `--start-from` names, by its folder or by that of a run with one trial."""
-    trials = find_trials(text)
-    if len(trials) > 1:
-        folders = listing(str(trial.path) for trial in trials)
-        raise ConfigError(f"--start-from={text}: this run has {len(trials)} trials. Say which one: {folders}.")
-    return trials[0]
 
 
 def start(
@@ -106,6 +97,9 @@ def start(
     plan = prepared.plan
     run_dir = rundir.RunDir(plan.run_dir)
     was_there = run_dir.exists()
+    if donor is not None:
+        name = plan.trials[0].name
+        check_donor(donor, run_dir.trial(name), prepared.trainers[name])
     report.expect(evaluators=prepared.evaluators, ranking=prepared.ranking)
     report.say(f"run {plan.run_dir}")
     with going_on(run_dir, command=prepared.resume_command), _laid_out(prepared).lock():

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterator
 
 from pipelines import run_folder
+from pipelines.cli.signals import ending_as_on_sigterm
 from pipelines.report import LiveReport, make_console
 from pipelines.tracking import RecorderProcess
 from ray_cluster.spec import Sweep
@@ -23,7 +24,7 @@ def watchers(spec: Sweep, *, no_tracking: bool) -> Iterator[tuple[LiveReport, Re
     """
     run_folder.make_root(spec)
     report = LiveReport(make_console())
-    with _without_logged_errors():
+    with _without_logged_errors(), ending_as_on_sigterm():
         if no_tracking:
             yield report, None
             return

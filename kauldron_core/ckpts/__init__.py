@@ -11,8 +11,9 @@ from kauldron_core.ckpts.loaders import (
     find_checkpoint,
 )
 from kauldron_core.ckpts.mismatch import StateMismatch, spec_bytes
+from kauldron_core.ckpts.mismatch import check as check_state
 from kauldron_core.ckpts.pointers import Row
-from kauldron_core.ckpts.reader import Checkpoint, DamagedCheckpoint, MissingCheckpoint, load
+from kauldron_core.ckpts.reader import Checkpoint, DamagedCheckpoint, MissingCheckpoint, load, read_data_state
 from kauldron_core.ckpts.verifying import verify
 
 __all__ = [
@@ -28,10 +29,12 @@ __all__ = [
     "SimpleCheckpointLoader",
     "StateMismatch",
     "all_steps",
+    "check_state",
     "find_checkpoint",
     "is_committed",
     "latest_step",
     "load",
+    "read_data_state",
     "read_metadata",
     "spec_bytes",
     "step_path",

@@ -122,8 +122,9 @@ def _prepare_worker(worker_index: int, worker_count: int) -> None:
     import jax
 
     jax.config.update("jax_platforms", "cpu")
-    # Control-C reaches the whole process group; the parent decides what becomes of its workers.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # These reach the whole process group; the parent decides what becomes of its workers.
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
 
 

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping
 from types import FrameType
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_UNLESS_TAKEN = (signal.SIGUSR1, signal.SIGHUP)
+"""They mean the same as SIGTERM where nobody handles or ignores them (`nohup`)."""
 
 
 class StopRequest:
@@ -32,21 +34,22 @@ class StopRequest:
 
 @contextlib.contextmanager
 def catching_signals(request: StopRequest) -> Iterator[StopRequest]:
-    """Turns SIGTERM and SIGINT into `request` inside the block; a second one acts as it would have without us.
+    """Turns signals that end a process into `request` inside the block; a second one acts as it would without us.
 
     Only the main thread may set handlers. In another one the signals stay as they are.
     """
     if threading.current_thread() is not threading.main_thread():
         yield request
         return
-    before = {number: signal.getsignal(number) for number in SIGNALS}
+    free = [number for number in _UNLESS_TAKEN if signal.getsignal(number) == signal.SIG_DFL]
+    before = {number: signal.getsignal(number) for number in (*SIGNALS, *free)}
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         request.signal = signal.Signals(number)
         request.event.set()
         _restore(before)
 
-    for number in SIGNALS:
+    for number in before:
         signal.signal(number, on_signal)
     try:
         yield request

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -68,6 +69,30 @@ def test_more_steps_are_another_run_that_starts_from_the_first(
     assert rundir.list_eval_results(trial) == {("test", 20), ("test", 30)}
     assert train(tmp_path / "x", f"--start-from={trained.path}x") == 2
     assert "unknown run" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--cfg.num_train_steps=20"], "and 20 steps leave nothing to train. To go on: --cfg.num_train_steps=40,"),
+        (["--cfg.num_train_steps=10"], "and 10 steps leave nothing to train"),
+        (["--cfg.num_train_steps=30", "--cfg.model.hidden=9"], "does not fit the config: "),
+        (["--cfg.num_train_steps=30", "--cfg.seed=1"], "was saved with seed="),
+    ],
+)
+def test_a_run_that_can_not_begin_with_a_checkpoint_is_refused_before_it_is_made(
+    trained: rundir.RunDir, tmp_path: Path, words: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """F10: the same number of steps from a finished run is no success; nor are fewer, other arrays, another order."""
+    place = [f"--run.root={tmp_path}", "--run.name=one", "--no-tracking", f"--start-from={trained.path}"]
+    same = [word for word in TINY if word.partition("=")[0] not in " ".join(words)]
+    assert main(["train", DIGITS, *same, *words, *place]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: --start-from=") and expected in line
+    assert not (tmp_path / "one").exists()
+    if "To go on" in expected:
+        loader = shlex.split(line.partition("without --start-from: ")[2])
+        assert main(["config", "validate", DIGITS, *TINY, *loader]) == 0
 
 
 def test_axes_are_for_sweeps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -199,8 +224,17 @@ def test_a_mistake_in_eval_is_one_line(
 
 @pytest.mark.process
 @pytest.mark.timeout(240)  # two processes that import JAX and compile, one after the other
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("number", "status"),
+    [
+        (signal.SIGTERM, 143),
+        (signal.SIGINT, 130),
+        (signal.SIGUSR1, 143),
+        pytest.param(signal.SIGHUP, 143, marks=pytest.mark.soak),
+    ],
+)
 def test_a_signal_saves_and_the_same_command_goes_on(tmp_path: Path, number: signal.Signals, status: int) -> None:
+    """F24: SIGUSR1 and SIGHUP are what SIGTERM is."""
     # Long enough that the signal comes well before the end.
     words = ["--cfg.num_train_steps=8_000", "--cfg.checkpointer.save_interval_steps=100_000", "--cfg.model.hidden=8"]
     place = [f"--run.root={tmp_path}", "--run.name=one", "--no-tracking"]
@@ -214,7 +248,7 @@ def test_a_signal_saves_and_the_same_command_goes_on(tmp_path: Path, number: sig
     assert first.returncode == status
     assert trial.status() == "preempted"
     assert "To go on: python -m pipelines.train" in out
-    if number == signal.SIGINT:  # What it has saved is the same.
+    if number != signal.SIGTERM:  # What it has saved is the same.
         return
     again = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
     assert again.returncode == 0, again.stdout + again.stderr

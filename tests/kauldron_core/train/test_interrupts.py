@@ -105,6 +105,21 @@ def test_a_second_signal_acts_as_it_would_without_us() -> None:
         signal.signal(signal.SIGTERM, before)
 
 
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGHUP])
+def test_signals_that_mean_the_same_are_taken_unless_somebody_has_them(number: signal.Signals) -> None:
+    """F24: under `nohup` SIGHUP is ignored, and stays so."""
+    with catching_signals(StopRequest()) as request:
+        signal.raise_signal(number)
+        assert request.signal is number
+    before = signal.signal(number, signal.SIG_IGN)
+    try:
+        with catching_signals(StopRequest()) as request:
+            signal.raise_signal(number)
+            assert not request
+    finally:
+        signal.signal(number, before)
+
+
 _CHILD = """
 import sys, time
 from tests.kauldron_core import experiments
