@@ -1,6 +1,7 @@
 """Optimizers for parts of the parameters, averages of them, and schedules by name; they compose with Optax."""
 
 from kauldron_core.optim.chain import named_chain
+from kauldron_core.optim.counts import count_of
 from kauldron_core.optim.decay import DecayToInitState, decay_to_init
 from kauldron_core.optim.ema import EmaParamsState, UseEmaParams, ema_params
 from kauldron_core.optim.masks import exclude, select
@@ -15,6 +16,7 @@ __all__ = [
     "Part",
     "Schedule",
     "UseEmaParams",
+    "count_of",
     "decay_to_init",
     "ema_params",
     "exclude",

@@ -88,8 +88,12 @@ def traced_table_of(cfg: Any, path: str, number: str, *, num_steps: int) -> np.n
 
 
 def build(source: Source, numbers: Mapping[str, Any], *, tables: Sequence[str]) -> Any:
-    """Returns the program with these numbers and tabulated schedules."""
-    return source.program({path: Tabulated(value) if path in tables else value for path, value in numbers.items()})
+    """Returns the program with these numbers and tabulated schedules; one that is read in two places stays one."""
+    cfg = source.blueprint.cfg
+    made: dict[int, Tabulated] = {}
+    for path in tables:
+        made.setdefault(id(_at(cfg, paths.parse(path))), Tabulated(numbers[path]))
+    return source.program({**numbers} | {path: made[id(_at(cfg, paths.parse(path)))] for path in tables})
 
 
 def tables_among(source: Source, arguments: Sequence[str]) -> tuple[str, ...]:

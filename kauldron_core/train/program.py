@@ -24,6 +24,7 @@ from kauldron_core.forward import (
     padding_mask_of,
     reads,
 )
+from kauldron_core.optim import count_of
 from kauldron_core.train.accumulate import accumulate
 
 OnNonfinite = Literal["stop", "skip", "ignore"]
@@ -48,7 +49,7 @@ class StepReport:
 
     Attributes:
       aux: States of losses and metrics over this batch.
-      schedules: Value of each schedule in this step.
+      schedules: Value of each schedule that this step used.
       health: Whether all was finite up to and including this step, see `Health.of`.
     """
 
@@ -67,7 +68,7 @@ class Program:
       losses: Losses by name; their weighted sum is minimised.
       metrics: Metrics by name.
       rng_streams: Random streams of the model.
-      schedules: Functions of the step whose values are logged.
+      schedules: Functions of a count whose values are logged: of the optimizer's own if it calls them, else the step.
       summaries: Summaries by name.
       on_nonfinite: What happens after a step with a non-finite loss.
       microbatches: In how many parts a batch is worked off.
@@ -166,9 +167,18 @@ def update(program: Program, state: TrainState, batch: Any, outputs: Outputs) ->
             metric_states=_of_kind(states, _METRICS),
             summary_states=_of_kind(states, _SUMMARIES),
         ),
-        schedules={name: jnp.asarray(schedule(state.step)) for name, schedule in program.schedules.items()},
+        schedules=_schedule_values(program, state),
         health=new_state.health,
     )
+
+
+def _schedule_values(program: Program, state: TrainState) -> dict[str, jax.Array]:
+    """Returns what the update of `state` takes from each schedule: at the optimizer's own count if it calls it."""
+    counts = {name: count_of(one, program.optimizer, state.opt_state) for name, one in program.schedules.items()}
+    return {
+        name: jnp.asarray(schedule(state.step if counts[name] is None else counts[name]))
+        for name, schedule in program.schedules.items()
+    }
 
 
 def several(update: Callable[[Outputs], Callable[..., Any]], outputs: Outputs) -> Callable[..., Any]:

@@ -86,7 +86,8 @@ class Trainer:
       train_losses: Losses by name; their weighted sum is minimised.
       train_metrics: Metrics by name.
       train_summaries: Summaries by name, written to `workdir/summaries`.
-      schedules: Functions of the step whose values are logged, by name.
+      schedules: Functions of a count whose values are logged, by name: at the count with which the optimizer calls
+        them (it skips updates, or gathers several into one), or at the step if it does not.
       optimizer: An optax optimizer.
       on_nonfinite: After a step with a non-finite loss: `stop` ends the run as diverged, `skip` leaves out the
         update (and looks at the gradients as well), `ignore` does not look.

@@ -30,7 +30,7 @@ class TrainStep:
       metrics: Metrics by name.
       summaries: Summaries by name.
       rng_streams: Random streams of the model.
-      schedules: Functions of the step whose values are logged.
+      schedules: Functions of a count whose values are logged, see `Program`.
       on_nonfinite: What happens after a step with a non-finite loss.
       sharding: What is split over the devices.
       microbatches: In how many parts a batch is worked off.
