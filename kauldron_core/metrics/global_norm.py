@@ -13,6 +13,7 @@ from kauldron_core import kontext
 from kauldron_core.metrics.auto_state import AutoState
 from kauldron_core.metrics.fields import sum_field
 from kauldron_core.metrics.metric import Metric
+from kauldron_core.metrics.shapes import as_float
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -49,6 +50,7 @@ class GlobalNorm(Metric):
 
     def get_state(self, tree: Any) -> State:
         """Returns the norm of one step."""
-        norm = jnp.sqrt(sum((jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(tree)), start=jnp.zeros(())))
+        squares = (jnp.sum(jnp.square(as_float(leaf))) for leaf in jax.tree.leaves(tree))
+        norm = jnp.sqrt(sum(squares, start=jnp.zeros(())))
         is_clipped = jnp.zeros(()) if self.max_norm is None else (norm > self.max_norm).astype(jnp.float32)
         return self.State(norm=norm, clipped=is_clipped, count=jnp.ones(()))

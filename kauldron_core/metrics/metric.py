@@ -16,7 +16,7 @@ from jax import core
 from kauldron_core import kontext
 from kauldron_core.metrics.directions import Better, check_better
 from kauldron_core.metrics.mask import MaskError, combine_masks
-from kauldron_core.metrics.state import EmptyState, State
+from kauldron_core.metrics.state import EmptyState, State, wide
 
 # What lies below these is the same for every example: it has no rows for a padding mask to leave out.
 _WITHOUT_EXAMPLES = frozenset({"params", "collections", "opt_state", "grads", "updates", "step"})
@@ -63,7 +63,7 @@ def _holds_tracer(value: Any) -> bool:
 def _linked(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     def linked(self: Metric, *args: Any, **kwargs: Any) -> Any:
-        return link(method(self, *args, **kwargs), self)
+        return link(wide(method(self, *args, **kwargs)), self)
 
     return linked
 

@@ -72,7 +72,7 @@ class Rule(abc.ABC):
         return jax.tree.map(lambda leaf: self._finalize(leaf, state), value, is_leaf=_is_leaf)
 
     def widened(self, value: Any) -> Any:
-        """Returns a value that is on the host, in 64 bits if merging makes it grow."""
+        """Returns the value in 64 bits (in 32 at least, on a device) if merging makes it grow."""
         return value
 
     def _merge(self, left: Any, right: Any, state: Any) -> Any:
@@ -100,8 +100,7 @@ class Reduce(Rule):
     def widened(self, value: Any) -> Any:
         if self.verb != "sum":
             return value
-        # A sum of booleans counts.
-        return jax.tree.map(lambda leaf: widen(np.asarray(leaf) + 0 if np.asarray(leaf).dtype == bool else leaf), value)
+        return jax.tree.map(lambda leaf: widen(_counted(leaf)), value)
 
     def _merge_arrays(self, left: Any, right: Any, state: Any) -> Any:
         if np.shape(left) != np.shape(right):
@@ -112,10 +111,14 @@ class Reduce(Rule):
         return self.on_device(left, right)
 
 
+def _counted(leaf: Any) -> Any:
+    """Returns booleans as integers: their sum is a count to us and an OR to JAX."""
+    array = leaf if isinstance(leaf, jax.Array) else np.asarray(leaf)
+    return array + 0 if array.dtype == bool else leaf
+
+
 def _add(left: Any, right: Any) -> Any:
-    # The sum of two booleans is a count to us and an OR to JAX.
-    left, right = jnp.asarray(left), jnp.asarray(right)
-    return jnp.add(left.astype(jnp.int32) if left.dtype == bool else left, right)
+    return jnp.add(_counted(left), _counted(right))
 
 
 SUM = Reduce("sum", np.add, _add)

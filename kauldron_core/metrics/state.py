@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import abc
+import dataclasses
 import functools
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import flax.struct
 import jax
+import numpy as np
 
-from kauldron_core.metrics.host import fetch, has_tracer, in_64_bits, is_on_host, is_wide, widen
+from kauldron_core.metrics.host import fetch, has_tracer, in_64_bits, is_narrow, is_on_host, is_wide, widen
 
 MetricT = TypeVar("MetricT")
 _T = TypeVar("_T")
@@ -25,8 +27,7 @@ def _checked_merge(merge: Callable[..., Any]) -> Callable[..., Any]:
             raise TypeError(f"cannot merge a {type(self).__qualname__} with a {type(other).__qualname__}")
         parent = _common_parent(self, other)
         on_host = (is_on_host(self) or is_on_host(other)) and not has_tracer((self, other))
-        if on_host:
-            self, other = to_host(self), to_host(other)
+        self, other = (to_host(self), to_host(other)) if on_host else (wide(self), wide(other))
         with in_64_bits(on_host):
             merged = merge(self, other)
         return (to_host(merged) if on_host else merged).replace(parent=parent)
@@ -36,11 +37,11 @@ def _checked_merge(merge: Callable[..., Any]) -> Callable[..., Any]:
 
 def _wide_compute(compute: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(compute)
-    def wide(self: State[Any]) -> Any:
+    def computed(self: State[Any]) -> Any:
         with in_64_bits(is_on_host(self)):
             return compute(self)
 
-    return wide
+    return computed
 
 
 def _common_parent(left: State[Any], right: State[Any]) -> Any:
@@ -93,12 +94,27 @@ class State(abc.ABC, Generic[MetricT]):
     def compute(self) -> Any:
         """Returns the value (a scalar, or a dict of them) of the data merged so far. Runs outside of jit."""
 
+    def is_empty(self) -> bool:
+        """Returns whether no example counted, so that there is nothing to compute. Outside of jit.
+
+        Told by a field `count` or `counts`, or else by the states in the fields; a state with neither is never empty.
+        """
+        fields = [getattr(self, field.name) for field in dataclasses.fields(self) if field.name in ("count", "counts")]
+        inner = [value for value in vars(self).values() if is_state(value)]
+        if fields:
+            return not np.any(fetch(fields[0]))
+        return bool(inner) and all(state.is_empty() for state in inner)
+
+    def compute_or_nan(self) -> Any:
+        """Returns what `compute` does, NaN where no example counted: nothing is neither perfect nor bad."""
+        return _all_nan(self) if self.is_empty() else self.compute()
+
     def finalize(self) -> Self:
         """Returns the state on the host."""
         return to_host(self)
 
     def widened(self) -> Self:
-        """Returns this state, which is on the host, with the fields that grow as data is merged in 64 bits."""
+        """Returns this state with the fields that grow as data is merged in 64 bits; on a device in 32 at least."""
         return jax.tree.map(
             lambda value: value.widened() if isinstance(value, State) else widen(value),
             self,
@@ -121,8 +137,25 @@ class EmptyState(State[MetricT]):
         return {}
 
 
+def _all_nan(state: State[Any]) -> Any:
+    """Returns NaN in the place of each number that the state computes to."""
+    try:
+        value = state.compute()
+    except ValueError:  # It refuses to compute without data.
+        return np.float64("nan")
+    return jax.tree.map(lambda leaf: np.full(np.shape(leaf), np.nan), value)
+
+
 def is_state(value: Any) -> bool:
     return isinstance(value, State)
+
+
+def wide(state: Any) -> Any:
+    """Returns a state on a device with the fields that grow by merging in 32 bits at least, and anything else as it is.
+
+    So a count is exact wherever states merge: in a batch worked off in parts, in a scan, in a pack.
+    """
+    return state.widened() if is_state(state) and is_narrow(state) else state
 
 
 def to_host(tree: _T) -> _T:

@@ -58,10 +58,12 @@ def accumulate(
         (_, (collections, *states)), new = jax.value_and_grad(share_of, has_aux=True)(
             context.params, collections, index
         )
-        return (collections, jax.tree.map(jnp.add, grads, new)), states
+        return (collections, jax.tree.map(lambda total, part: total + part.astype(total.dtype), grads, new)), states
 
-    start = context.collections, jax.tree.map(jnp.zeros_like, context.params)
+    # A sum of many parts needs more digits than bfloat16 has.
+    start = context.collections, jax.tree.map(lambda p: jnp.zeros(p.shape, _sum_dtype(p)), context.params)
     (collections, grads), (loss_states, metric_states) = jax.lax.scan(add, start, jnp.arange(num_parts))
+    grads = jax.tree.map(lambda total, param: total.astype(param.dtype), grads, context.params)
     loss_states, metric_states = (_merged(states, num_parts) for states in (loss_states, metric_states))
     return context.replace(
         collections=collections,
@@ -70,6 +72,10 @@ def accumulate(
         loss_total=losses_lib.loss_totals(loss_states)["total"],
         metric_states=metric_states,
     )
+
+
+def _sum_dtype(param: Any) -> Any:
+    return jnp.promote_types(param.dtype, jnp.float32) if jnp.issubdtype(param.dtype, jnp.floating) else param.dtype
 
 
 def _split(batch: Any, num_parts: int) -> Any:

@@ -119,6 +119,39 @@ def test_states_in_bfloat16_do_not_stop_growing():
     assert (int(values["hits"]), float(values["weight"])) == (1000, 1000.0)
 
 
+@flax.struct.dataclass
+class Counts(AutoState):
+    count: jax.Array = sum_field()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Count(Metric):
+    """How many examples there are, in a type that a user chose."""
+
+    values: Any = "batch.values"
+    dtype: Any = jnp.float32
+
+    State = Counts
+
+    def get_state(self, values):
+        return self.State(count=jnp.ones(values.shape[:1], bool).sum().astype(self.dtype))
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16, jnp.int8, jnp.uint8, jnp.bool_, jnp.float32, jnp.int32])
+def test_a_count_is_exact_wherever_states_merge(dtype):
+    """F06: a count in bfloat16 stopped at 256, one in int8 wrapped around, and one of booleans raised in a scan."""
+    metric = Count(dtype=dtype)
+
+    def add(state, values):
+        return state.merge(metric.get_state(values)), None
+
+    examples = jnp.zeros((1024, 1))
+    state, _ = jax.lax.scan(add, metric.get_state(examples[0]), examples[1:])
+    assert int(state.compute().count) == int(state.count) == 1024
+    by_hand = jax.jit(lambda state: state.merge(state))(Counts(count=jnp.asarray(100, dtype)))
+    assert int(by_hand.count) == (2 if dtype == jnp.bool_ else 200)
+
+
 def test_booleans_add_up_on_the_device_too():
     state = Counter(hits=jnp.asarray(True), weight=jnp.asarray([True, False]))
     merged = jax.jit(lambda state: state.merge(state).merge(state))(state)
