@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import logging
 import threading
 import time
 from collections.abc import Mapping
@@ -17,6 +18,8 @@ from kauldron_core.evals.run_strategies import RunStrategy
 from kauldron_core.forward import AuxiliariesState, RngStreams, TrainState
 from kauldron_core.metrics import directions_of
 from kauldron_core.rundir import Better
+
+_logger = logging.getLogger(__name__)
 
 
 class EvaluationStopped(Exception):
@@ -139,6 +142,14 @@ class CollectingEvaluator(abc.ABC):
             check_shares(self._data(), at=f"evals.{self.name}.ds")
             vars(self)["_is_compared"] = True
 
+    def trace(self, state: TrainState) -> None:
+        """Raises what an evaluation would raise for its wiring, found with shapes; computes nothing.
+
+        Args:
+          state: Shapes of a state.
+        """
+        del state
+
     @abc.abstractmethod
     def collect_share(
         self, state: TrainState, stop: threading.Event | None, shard_index: int, shard_count: int
@@ -146,12 +157,17 @@ class CollectingEvaluator(abc.ABC):
         """Returns what one share of the data gave, for a state that is transformed already."""
 
     def result(self, collected: Collected[AuxiliariesState], *, step: int, seconds: float) -> EvalResult:
-        """Returns the numbers of what was collected from all shares."""
+        """Returns the numbers of what was collected from all shares; NaN where no example counted."""
+        if nothing := collected.states.empty_names():
+            _logger.warning(
+                "evals.%s: no example counted for %s at step %d (are all masks zero?), so the value is NaN.",
+                *(self.name, ", ".join(nothing), step),
+            )
         return EvalResult(
             name=self.name,
             step=step,
             states=collected.states,
-            values=collected.states.scalars(),
+            values=collected.states.scalars(or_nan=True),
             num_examples=collected.num_examples,
             seconds=seconds,
             examples=collected.examples,

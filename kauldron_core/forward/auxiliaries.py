@@ -8,6 +8,7 @@ from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
 import flax.struct
+import jax
 import numpy as np
 
 from kauldron_core import metrics as metrics_lib
@@ -53,21 +54,36 @@ class AuxiliariesState:
             summary_states=self.summary_states,
         )
 
-    def compute(self) -> dict[str, Any]:
-        """Returns `losses/total`, `losses/<group>`, `losses/<name>` and `metrics/<name>`. Outside jit."""
-        # The mean is linear: over merged states the sum of means is the mean of the sums.
-        losses = loss_totals(self.loss_states) if self.loss_states else {}
-        losses |= {name: state.compute() for name, state in self.loss_states.items()}
-        values = {f"losses/{name}": value for name, value in losses.items()}
-        return values | {f"metrics/{name}": state.compute() for name, state in self.metric_states.items()}
+    def compute(self, *, or_nan: bool = False) -> dict[str, Any]:
+        """Returns `losses/total`, `losses/<group>`, `losses/<name>` and `metrics/<name>`. Outside jit.
 
-    def scalars(self) -> dict[str, float]:
+        Args:
+          or_nan: Whether what no example counted for is NaN, a total with it too. Else it is what its state says, 0 for
+            most: the best loss there is.
+        """
+        compute = _compute_or_nan if or_nan else _compute
+        # The mean is linear: over merged states the sum of means is the mean of the sums.
+        losses = loss_totals(self.loss_states, compute) if self.loss_states else {}
+        losses |= {name: compute(state) for name, state in self.loss_states.items()}
+        values = {f"losses/{name}": value for name, value in losses.items()}
+        return values | {f"metrics/{name}": compute(state) for name, state in self.metric_states.items()}
+
+    def scalars(self, *, or_nan: bool = False) -> dict[str, float]:
         """Returns what `compute` gives as numbers: a metric of several values as `metrics/<name>/<part>`.
 
         The parts of a mapping go by their keys, those of sequences and small arrays by their indices:
         `metrics/recall/0`. Arrays of more than 16 entries are left out, with a warning; `compute` has them.
+
+        Args:
+          or_nan: As in `compute`.
         """
-        return dict(_scalars(self.compute()))
+        return dict(_scalars(self.compute(or_nan=or_nan)))
+
+    def empty_names(self) -> list[str]:
+        """Returns the losses and metrics for which no example counted. Outside jit."""
+        states = {f"losses/{name}": state for name, state in self.loss_states.items()}
+        states |= {f"metrics/{name}": state for name, state in self.metric_states.items()}
+        return [name for name, state in states.items() if _has_nothing(state)]
 
 
 def collect_metrics(metrics: Mapping[str, Any], context: Context, *, padding_mask: Any = None) -> dict[str, Any]:
@@ -81,6 +97,19 @@ def collect_metrics(metrics: Mapping[str, Any], context: Context, *, padding_mas
 def padding_mask_of(batch: Any) -> Any:
     """Returns the bool[B] mask that tells examples from padding, or None for a batch that was not padded."""
     return batch.get(PADDING_MASK) if isinstance(batch, Mapping) else None
+
+
+def _compute(state: Any) -> Any:
+    return state.compute()
+
+
+def _compute_or_nan(state: Any) -> Any:
+    return state.compute_or_nan() if isinstance(state, metrics_lib.State) else state.compute()
+
+
+def _has_nothing(state: Any) -> bool:
+    """Returns whether a state should have a value and no example counted for it."""
+    return isinstance(state, metrics_lib.State) and state.is_empty() and bool(jax.tree.leaves(state.compute_or_nan()))
 
 
 def _merge(left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, Any]:

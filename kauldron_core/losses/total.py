@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -62,16 +62,19 @@ def compute_losses(
     return loss_totals(states)[_TOTAL], states
 
 
-def loss_totals(states: Mapping[str, State[Any]]) -> dict[str, Any]:
+def loss_totals(
+    states: Mapping[str, State[Any]], compute: Callable[[State[Any]], Any] = lambda state: state.compute()
+) -> dict[str, Any]:
     """Returns the sum of all losses as `total`, and that of each group by its name.
 
     Args:
       states: As `compute_losses` returned them, of one batch or merged over many.
+      compute: Returns the value of a state.
     """
     # The sums start from a Python number, which leaves those of host states in float64.
     totals: dict[str, Any] = {_TOTAL: 0.0 if states else jnp.zeros((), jnp.float32)}
     for name, state in states.items():
-        value = state.compute()
+        value = compute(state)
         parts = name.split("/")
         for group in (_TOTAL, *("/".join(parts[:length]) for length in range(1, len(parts)))):
             totals[group] = value + totals.get(group, 0.0)

@@ -80,6 +80,10 @@ class AutoState(State[MetricT]):
         values: dict[str, Any] = {field.name: EMPTY for field in dataclasses.fields(cls) if field.name != "parent"}
         return cls(**values)
 
+    def is_empty(self) -> bool:
+        """Returns whether no example counted: nothing was merged, or a field `count` or `counts` is 0."""
+        return any(value is EMPTY for _, _, value in self._ruled()) or super().is_empty()
+
     def merge(self, other: Any) -> Self:
         # The parent, which rules may refer to, may be known to one of the two only.
         state = self if self.parent is not None else self.replace(parent=other.parent)

@@ -26,11 +26,13 @@ class ClassCounts(AutoState[MetricT]):
       hits: Labels of the class that were predicted.
       predicted: Predictions of the class.
       actual: Labels of the class.
+      count: Labels of all classes.
     """
 
     hits: jax.Array = sum_field()
     predicted: jax.Array = sum_field()
     actual: jax.Array = sum_field()
+    count: jax.Array = sum_field()
 
     def average(self, numerator: Any, denominator: Any) -> Any:
         """Returns the ratio of two counts per class, averaged as the metric says; 0 where nothing was counted."""
@@ -81,6 +83,7 @@ class ClassCountsMetric(Metric):
             hits=_total(is_actual & is_predicted, weights),
             predicted=_total(is_predicted, weights),
             actual=_total(is_actual, weights),
+            count=weights.sum(),
         )
 
     def _predict(self, labels: Any, logits: Any, pred_labels: Any) -> tuple[jax.Array, jax.Array, int]:

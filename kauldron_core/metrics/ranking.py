@@ -27,6 +27,10 @@ class Scores(AutoState[MetricT]):
     scores: jax.Array = concat_field()
     weights: jax.Array = concat_field()
 
+    def is_empty(self) -> bool:
+        """Returns whether no example counted."""
+        return super().is_empty() or not len(self.finalize().seen()[0])
+
     def seen(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Returns labels (n,), scores (n, c) and weights (n,) of the examples that count, in 64 bits."""
         counts = np.asarray(self.weights) != 0

@@ -38,6 +38,13 @@ class TreeState(State[MetricT]):
         """Returns the tree of values."""
         return jax.tree.map(lambda state: state.compute(), self.tree, is_leaf=is_state)
 
+    def is_empty(self) -> bool:
+        """Returns whether no example counted in any of them."""
+        return all(state.is_empty() for state in jax.tree.leaves(self.tree, is_leaf=is_state))
+
+    def compute_or_nan(self) -> Any:
+        return jax.tree.map(lambda state: state.compute_or_nan(), self.tree, is_leaf=is_state)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TreeMetric(Metric):

@@ -71,6 +71,12 @@ class OptionalState(State[MetricT]):
     def compute(self) -> Any:
         return {} if self.state is None else self.state.compute()
 
+    def is_empty(self) -> bool:
+        return self.state is None or self.state.is_empty()
+
+    def compute_or_nan(self) -> Any:
+        return {} if self.state is None else self.state.compute_or_nan()
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SkipIfMissing(Metric):

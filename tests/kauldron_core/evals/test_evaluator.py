@@ -66,6 +66,31 @@ def state() -> kd.train.TrainState:
     return jax.device_get(experiments.trainer().train())
 
 
+def test_what_no_example_counted_for_is_nan_and_never_best(tmp_path: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """F07: with a mask that is all zero the loss was 0, the best there is."""
+    xent = kd.losses.SoftmaxCrossEntropyWithIntLabels(logits="preds", labels="batch.label", mask="batch.use")
+    losses = {"none": xent, "all": experiments.losses()["xent"]}
+    metrics = {"perplexity": kd.metrics.Perplexity(logits="preds", labels="batch.label", mask="batch.use")}
+    ds = experiments.points(loader=_unused)
+    trainer = experiments.trainer(
+        tmp_path,
+        checkpointer=kd.ckpts.Checkpointer(save_interval_steps=2, best_metric="test/losses/none", mode="min"),
+        num_train_steps=2,
+        evals={"test": Evaluator(run=Final(), ds=ds, losses=losses, metrics=metrics)},
+    )
+    (evaluated,) = experiments.of_kind(trainer.iter_train(), kd.train.Evaluated)
+    values = evaluated.values
+    assert np.isnan([values[n] for n in ("losses/none", "losses/total", "metrics/perplexity")]).all()
+    assert values["losses/all"] > 0
+    assert "evals.test: no example counted for losses/none, metrics/perplexity at step 2" in caplog.text
+    assert trainer.checkpointer.best_step is None
+
+
+def _unused() -> dict[str, np.ndarray]:
+    data = experiments.load_points()
+    return data | {"use": np.zeros(len(data["x"]), bool)}
+
+
 @pytest.mark.parametrize("batch_size", [1, 7, 16, 35, 69, 70, 128])
 def test_e06_accuracy_is_that_of_numpy_whatever_the_batch_size(state: kd.train.TrainState, batch_size: int) -> None:
     result = _evaluator(ds=experiments.points(batch_size=batch_size)).evaluate(state)

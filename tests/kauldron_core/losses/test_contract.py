@@ -241,6 +241,16 @@ def test_an_all_zero_mask_gives_0_and_a_zero_gradient(case):
     assert not np.any(gradient)
 
 
+def test_nothing_valid_is_nan_for_whoever_asks(case):
+    """F07: the loss of an evaluation without a valid example was 0, and best."""
+    loss = dataclasses.replace(case[0], mask="batch.mask")
+    batch = {**make_batch(np.random.default_rng(4)), "mask": np.zeros(ROWS, bool)}
+    state = to_host(loss.get_state_from_context({"batch": batch}))
+    assert state.is_empty()
+    assert np.isnan(state.compute_or_nan())
+    assert float(state.compute()) == 0
+
+
 def test_a_mask_that_does_not_match_the_leading_dimensions_is_an_error(case):
     loss, _ = case
     loss = dataclasses.replace(loss, mask="batch.mask")

@@ -7,6 +7,7 @@ and merge orders. Counts have to agree exactly; floats to 1e-6 between splits.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -456,6 +457,33 @@ def test_on_the_host_sums_are_in_64_bits(masked, state_of):
     assert all(isinstance(leaf, np.ndarray | np.generic) for leaf in leaves)
     if not isinstance(masked, metrics.RocAuc | metrics.AveragePrecision):
         assert {np.asarray(leaf).dtype for leaf in leaves} <= {np.dtype("f8"), np.dtype("i8")}
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16, jnp.float32])
+def test_states_merge_on_the_device_as_on_the_host(masked, dtype):
+    """F06: counts and sums in few bits stopped growing where states were merged inside a step."""
+    whole = {"mask": np.ones(ROWS, bool), **make_batch(np.random.default_rng(6))}
+    narrow = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype if leaf.dtype.kind == "f" else leaf.dtype), whole)
+    batches = [take(narrow, rows) for rows in np.split(np.arange(ROWS), 4)]
+    states = [masked.get_state_from_context({"batch": batch}) for batch in batches]
+    on_device = functools.reduce(lambda left, right: left.merge(right), states)
+    agree(on_device.compute(), reduce_states(states).compute(), rtol=1e-5, atol=1e-6)
+
+
+def test_nothing_valid_is_nan_for_whoever_asks(masked, state_of):
+    """F07: a loss of nothing was 0 and best, a perplexity of nothing 1, a calibration error of nothing 0."""
+    batch = make_batch(np.random.default_rng(7))
+    rows, mask = pad(batch, np.arange(5))
+    for state in (masked.empty(), state_of(rows, np.zeros_like(mask)), state_of({**rows, "mask": mask & False}, mask)):
+        if not jax.tree.leaves(state) and isinstance(masked, metrics.TreeMap | metrics.SkipIfMissing):
+            continue  # Without a batch it does not know what it would compute to.
+        assert state.is_empty()
+        values = jax.tree.leaves(state.compute_or_nan())
+        assert values
+        assert all(np.isnan(value).all() for value in values)
+    some = state_of(rows, mask)
+    assert not some.is_empty()
+    agree(some.compute_or_nan(), some.compute(), rtol=0, atol=0)
 
 
 def test_vmap_over_trials(case, whole_states):
