@@ -33,8 +33,8 @@ class InitTransform(Protocol):
         ...
 
     def transform_after_optimizer(self, state: _T) -> _T:
-        """Returns the state with the optimizer's part changed; called where it was None in `transform`."""
-        ...
+        """Returns the state with the optimizer's part changed, as it is by default; called once there is one."""
+        return state
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

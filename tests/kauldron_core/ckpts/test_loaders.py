@@ -58,6 +58,21 @@ def test_the_optimizer_may_start_from_what_was_loaded(source: pathlib.Path) -> N
     assert states.equal(state, states.train_state(8))
 
 
+class Doubled(ckpts.InitTransform):
+    """A transform as a user writes it."""
+
+    def transform(self, state: Any) -> Any:
+        return state.replace(params=jax.tree.map(lambda leaf: 2 * leaf, state.params))
+
+
+def test_a_users_own_transform_needs_no_more_than_transform() -> None:
+    """F59: a subclass that left out what comes after the optimizer gave None for a state."""
+    fresh = states.train_state(0)
+    assert Doubled().transform_after_optimizer(fresh) is fresh
+    several = ckpts.MultiTransform(twice=Doubled())
+    assert states.equal(several.transform_after_optimizer(several.transform(fresh)).opt_state, fresh.opt_state)
+
+
 def test_parts_are_taken_under_other_names(source: pathlib.Path) -> None:
     fresh = _renamed(states.train_state(0))
     loader = _partial(source, new_to_old={"params.enc": "params.encoder", "collections": "collections"}, step=3)
