@@ -7,17 +7,20 @@ config, and the config is built once for each structure and each value of an axi
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kauldron_core import konfig
-from kauldron_core.errors import ConfigError, unknown_name
+from kauldron_core.errors import ConfigError, first_line, unknown_name
 from kauldron_core.konfig.config_file import split_arguments
 from kauldron_core.konfig.config_import import import_file
 from ray_cluster.spaces import Conditional
 from ray_cluster.spec import SEED_PATH, Sweep
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -166,6 +169,62 @@ def build(config: konfig.ConfigDict, *, label: str = "") -> Any:
     if not isinstance(trainer, Trainer):
         raise ConfigError(f"the config describes a {type(trainer).__name__}; a kd.train.Trainer is needed.")
     return trainer
+
+
+def check_wiring(trainer: Any, *, label: str = "") -> None:
+    """Traces the step, its summaries and every evaluator of an experiment, with the shapes of their own data.
+
+    Args:
+      trainer: The experiment.
+      label: Name of the trial, for messages.
+
+    Raises:
+      ConfigError: With what was raised; whatever does not fit together is the config's mistake.
+    """
+    try:
+        trainer.trace()
+    except Exception as error:  # this calls the model, losses and metrics of the user, which raise what they like
+        all_notes = [note for note in getattr(error, "__notes__", ()) if "JAX_TRACEBACK_FILTERING" not in note]
+        places = [note.removeprefix("while tracing ") for note in all_notes if note.startswith("while tracing ")]
+        notes = " ".join("; ".join(note for note in all_notes if not note.startswith("while tracing ")).split())
+        kind = "" if isinstance(error, ConfigError) else f"{type(error).__name__}: "
+        text = " ".join(f"{kind}{error}".split()) + (f" ({notes})" if notes else "")
+        what = places[0] if places else "the training step"
+        raise ConfigError(f"{f'trial {label}: ' if label else ''}{what} does not fit: {text}") from error
+
+
+def check_wirings(trainers: Mapping[str, Any]) -> None:
+    """Traces one experiment of each structure, see `check_wiring`. Numbers make no difference to what is wired.
+
+    What needs other devices than those here, or data that is not here, shows where it runs.
+    """
+    seen: set[str] = set()
+    for name, trainer in trainers.items():
+        structure = _structure_of(trainer.raw_cfg)
+        if structure not in seen and _can_trace(trainer):
+            check_wiring(trainer, label=name if len(trainers) > 1 else "")
+        seen.add(structure)
+
+
+def _structure_of(config: konfig.ConfigDict) -> str:
+    """Returns what is equal for configs that differ in numbers only, or in where and how long they train."""
+    numbers = [
+        path
+        for path, value in konfig.flatten(config).items()
+        if isinstance(value, float) or path.rpartition(".")[2] in ("seed", "workdir", "num_train_steps")
+    ]
+    return konfig.fingerprint(config, without=numbers)
+
+
+def _can_trace(trainer: Any) -> bool:
+    try:
+        _ = trainer.sharding.is_trivial
+        for data in (trainer.train_ds, trainer.eval_ds, *(one.ds for one in trainer.evals.values())):
+            _ = None if data is None else data.element_spec
+    except Exception as error:  # the data is the user's
+        _logger.info("Not traced before it starts: %s", first_line(error))
+        return False
+    return True
 
 
 def _representatives(trials: Sequence[konfig.Trial]) -> Iterator[konfig.Trial]:

@@ -125,7 +125,7 @@ def prepare_experiment(
         identities = {trial.name: trial.fingerprint for trial in trials}
         run_folder.refuse_other_sweep(run, description["base"], identities, extend=extend)
     resume = command if spec.name is not None else f"{command} --run.name={shlex.quote(run.name)}"
-    return _prepared(
+    prepared = _prepared(
         experiment,
         trials,
         spec,
@@ -136,6 +136,8 @@ def prepare_experiment(
         retry_failed=retry_failed,
         may_use_accelerators=may_use_accelerators,
     )
+    experiments.check_wirings(prepared.trainers)
+    return prepared
 
 
 def resume(

@@ -98,6 +98,23 @@ class Evaluator(CollectingEvaluator):
         if jax.distributed.is_initialized():
             self._check_hosts(self.parts.where(lambda part: not part.takes_mask))
 
+    def trace(self, state: TrainState) -> None:
+        batch, forward = without_texts(self._data().element_spec), self.forward
+        state = self._transformed_shapes(state)
+        masked, unmasked = split_by_mask(forward, self.parts, state, batch)
+        program = EvalProgram(forward, masked, unmasked, self.per_example)
+        jax.eval_shape(program.trace, state.params, state.collections, state.step, batch)
+
+    def _transformed_shapes(self, state: TrainState) -> TrainState:
+        if self.init_transform is None:
+            return state
+        try:
+            return jax.eval_shape(self.init_transform.transform, state)
+        except ConfigError:
+            raise
+        except Exception:  # It reads files, or looks at values: with shapes alone it can't be tried.
+            return state
+
     def collect_share(
         self, state: TrainState, stop: threading.Event | None, shard_index: int, shard_count: int
     ) -> Collected[AuxiliariesState]:

@@ -27,14 +27,18 @@ def is_mapping(obj: Any) -> bool:
 
 def is_sequence(obj: Any) -> bool:
     """Returns whether `obj` is a list or tuple. A named tuple has names instead, text and arrays are leaves."""
-    return isinstance(obj, Sequence) and not isinstance(obj, str | bytes | bytearray | range) and not is_named(obj)
+    return isinstance(obj, Sequence) and not isinstance(obj, str | bytes | bytearray | range) and not _has_names(obj)
 
 
 def is_named(obj: Any) -> bool:
-    """Returns whether `obj` has declared fields: a dataclass instance or a named tuple."""
+    """Returns whether `obj` has declared fields: a dataclass instance or a named tuple. Without fields it is a leaf."""
     if isinstance(obj, type):
         return False
-    return dataclasses.is_dataclass(obj) or (isinstance(obj, tuple) and hasattr(obj, "_fields"))
+    return dataclasses.is_dataclass(obj) or (_has_names(obj) and bool(obj._fields))
+
+
+def _has_names(obj: Any) -> bool:
+    return isinstance(obj, tuple) and hasattr(obj, "_fields")
 
 
 def is_container(obj: Any) -> bool:

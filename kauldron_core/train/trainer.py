@@ -17,7 +17,7 @@ from kauldron_core.errors import ConfigError
 from kauldron_core.evals import Evaluator, StateTransform, usable_in_evaluation
 from kauldron_core.forward import AuxiliariesState, Blueprint, Context, Precision, RngStreams, TrainState
 from kauldron_core.sharding import ShardingStrategy
-from kauldron_core.train import best_metric, consistency, continuous, eval_programs, loop
+from kauldron_core.train import best_metric, consistency, continuous, eval_programs, loop, wiring
 from kauldron_core.train import inherit as inherit_lib
 from kauldron_core.train.compiled import Source
 from kauldron_core.train.context_specs import context_specs
@@ -228,6 +228,7 @@ class Trainer:
         """Trains from the newest checkpoint, or from the beginning, and returns the final state."""
         if self.setup.eval_only:
             return loop.drain(self.iter_train())
+        wiring.trace(self)
         with bar(self.setup.tqdm_info, num_steps=self.last_step, header=self._overview) as progress:
             return loop.drain(loop.iter_train(self, progress=progress))
 
@@ -273,6 +274,10 @@ class Trainer:
             raise ConfigError(f"{os.fspath(workdir)}: holds a {type(trainer).__name__}, not a {cls.__name__}.")
         setup = dataclasses.replace(trainer.setup, eval_only=True)
         return dataclasses.replace(trainer, evals=evals, setup=setup, writer=NoWriter(), **fields)
+
+    def trace(self) -> None:
+        """Raises what the step, its summaries and every evaluator would raise for their wiring. Computes nothing."""
+        wiring.trace(self)
 
     def continuous_eval(self, names: str | Iterable[str] | None = None, **kwargs: Any) -> dict[str, AuxiliariesState]:
         """Evaluates checkpoints as another process writes them. See `continuous.continuous_eval`."""

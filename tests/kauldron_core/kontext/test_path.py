@@ -10,6 +10,7 @@ import hypothesis.strategies as st
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from kauldron_core import kontext
@@ -201,6 +202,17 @@ def test_a_miss_names_the_path_the_part_what_was_there_and_the_closest_path(path
 def test_a_miss_finds_the_same_name_elsewhere():
     with pytest.raises(KeyError, match=r"Did you mean 'preds\.decoder\.head\.classes\.logits'"):
         kontext.get_by_path({"preds": {"decoder": {"head": {"classes": {"logits": 1}}}}}, "preds.logits")
+
+
+@pytest.mark.parametrize("around", [lambda inner: {"opt_state": inner}, lambda inner: (inner, {"a": inner})])
+def test_a_miss_beside_a_named_tuple_without_fields_is_an_ordinary_one(around):
+    """F08: the search for a near match said "must be called with a dataclass type or instance"."""
+    tree = {"batch": {"label": 1}, "state": around((optax.EmptyState(), optax.ScaleByScheduleState(count=0)))}
+    with pytest.raises(
+        kontext.PathLookupError, match=r"has no 'label'\. Did you mean 'batch\.label'\? Available: batch"
+    ):
+        kontext.get_by_path(tree, "label")
+    assert kontext.get_by_path({"batch": {"label": 1}, "state": optax.EmptyState()}, "state") == ()
 
 
 def test_a_default_replaces_a_miss_only():

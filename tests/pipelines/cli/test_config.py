@@ -121,6 +121,47 @@ def test_validate_says_what_does_not_fit(capsys: Captured, override: str, expect
     assert "JAX_TRACEBACK_FILTERING" not in message
 
 
+WIRED = """
+from kauldron_core import konfig
+from pipelines.configs import digits
+
+with konfig.imports():
+    from kauldron_core import kd
+
+
+def get_config(tensor="batch.image", labels="batch.label", logits="preds"):
+    cfg = digits.get_config()
+    cfg.train_summaries["values"] = kd.summaries.HistogramSummary(tensor=tensor)
+    loss = kd.losses.SoftmaxCrossEntropyWithIntLabels(logits=logits, labels=labels)
+    run, ds = kd.evals.StandaloneLastCheckpoint(), cfg.evals["test"].ds
+    cfg.evals["late"] = kd.evals.Evaluator(run=run, ds=ds, losses={"xent": loss}, metrics={})
+    return cfg
+"""
+
+
+@pytest.mark.parametrize("words", [["config", "validate"], ["train", "--no-tracking"], ["sweep", "--dry-run"]])
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("--args.tensor=batch.imge", "the training step does not fit: "),
+        ("--args.labels=batch.lable", "evals.late does not fit: "),
+        ("--args.labels=label", "Did you mean 'batch.label'?"),
+    ],
+)
+def test_whatever_is_wired_is_looked_at_before_anything_starts(
+    capsys: Captured, tmp_path: Path, words: list[str], override: str, expected: str
+) -> None:
+    """F08: summaries failed at step 1,000, stand-alone evaluators after all training; `validate` said OK."""
+    (tmp_path / "wired.py").write_text(WIRED)
+    command = [*words, str(tmp_path / "wired.py"), override, f"--run.root={tmp_path}/runs"]
+    assert main(command if "sweep" in words or "train" in words else command[:-1]) == 2
+    captured = capsys.readouterr()
+    assert expected in captured.err
+    assert "Did you mean" in captured.err
+    assert captured.err.count("\n") == 1
+    assert not (tmp_path / "runs").exists()
+
+
 def test_schema_lists_leaves_with_type_value_and_documentation(capsys: Captured) -> None:
     rows = [line.split("\t") for line in run(capsys, "schema", DIGITS).splitlines()]
     assert ["seed", "int", "0", "Root of all randomness"] in rows

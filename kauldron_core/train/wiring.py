@@ -1,0 +1,33 @@
+"""Traces all that is wired before anything runs: a key that leads nowhere shows now, not after hours of training."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import jax
+
+if TYPE_CHECKING:
+    from kauldron_core.train.trainer import Trainer
+
+
+def trace(trainer: Trainer) -> None:
+    """Raises what the step, its metrics and summaries, and every evaluator would raise for their wiring.
+
+    Everything is traced with the shapes of its own data, evaluators that run outside of training too. Nothing is
+    computed; what the step traces here, it does not trace again.
+
+    Args:
+      trainer: The experiment.
+    """
+    _ = trainer.last_step  # Looks at how much data there is.
+    batch, state = trainer.train_ds.element_spec, trainer.state_specs
+    outputs = {"return_losses": True, "return_metrics": True}
+    for extra in ({}, {"return_summaries": True}) if trainer.train_summaries else ({},):
+        jax.eval_shape(lambda s, b, extra=extra: trainer.trainstep.step(s, b, **outputs, **extra), state, batch)
+    for name, evaluator in trainer.evals.items():
+        if hasattr(evaluator, "trace"):
+            try:
+                evaluator.trace(state)
+            except Exception as error:
+                error.add_note(f"while tracing evals.{name}")
+                raise
