@@ -207,11 +207,11 @@ def check_wirings(trainers: Mapping[str, Any]) -> None:
 
 
 def _structure_of(config: konfig.ConfigDict) -> str:
-    """Returns what is equal for configs that differ in numbers only, or in where and how long they train."""
+    """Returns what is equal for configs that differ in numbers only, or in how long they train."""
     numbers = [
         path
         for path, value in konfig.flatten(config).items()
-        if isinstance(value, float) or path.rpartition(".")[2] in ("seed", "workdir", "num_train_steps")
+        if type(value) is float or (type(value) is int and path.rpartition(".")[2] in ("seed", "num_train_steps"))
     ]
     return konfig.fingerprint(config, without=numbers)
 

@@ -83,7 +83,8 @@ def test_what_no_example_counted_for_is_nan_and_never_best(tmp_path: Any, caplog
     assert np.isnan([values[n] for n in ("losses/none", "losses/total", "metrics/perplexity")]).all()
     assert values["losses/all"] > 0
     assert "evals.test: no example counted for losses/none, metrics/perplexity at step 2" in caplog.text
-    assert trainer.checkpointer.best_step is None
+    checkpointer: Any = trainer.checkpointer
+    assert checkpointer.best_step is None
 
 
 def _unused() -> dict[str, np.ndarray]:

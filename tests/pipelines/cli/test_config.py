@@ -159,7 +159,7 @@ def test_whatever_is_wired_is_looked_at_before_anything_starts(
     assert expected in captured.err
     assert "Did you mean" in captured.err
     assert captured.err.count("\n") == 1
-    assert not (tmp_path / "runs").exists()
+    assert not list(tmp_path.rglob("trials"))
 
 
 def test_schema_lists_leaves_with_type_value_and_documentation(capsys: Captured) -> None:
