@@ -49,19 +49,14 @@ def plan_search(space: SearchSpace, experiment: Experiment, trainers: Mapping[st
 
 
 def _maker(experiment: Experiment) -> Callable[[int, Point], PlannedTrial]:
-    seen: dict[str, int] = {}
-
     def make(index: int, point: Point) -> PlannedTrial:
         (trial,) = konfig.expand(experiment.config, [konfig.listed([point])])
         trial = renumbered(trial, index, _WIDTH)
-        number = seen[trial.fingerprint] = seen.get(trial.fingerprint, 0) + 1
-        config = trial.config(experiment.config)
         return PlannedTrial(
             name=trial.name,
             index=index,
-            # A searcher may come back to a point; the second one is a trial of its own.
-            fingerprint=trial.fingerprint if number == 1 else f"{trial.fingerprint}-{number}",
-            config_json=konfig.to_json(config, indent=1) + "\n",
+            fingerprint=trial.fingerprint,
+            config_json=konfig.to_json(trial.config(experiment.config), indent=1) + "\n",
             overrides=trial.overrides,
         )
 

@@ -205,11 +205,7 @@ class _Sweeping:
             unfinished=unfinished,
             describe=lambda trial: self._told(trial, kinds),
         )
-        inner, to_point = searching.make_searcher(
-            sweep.search, search.space, metric=sweep.metric, mode=sweep.mode, seed=sweep.seed
-        )
-        maker = searching.TrialMaker(inner, to_point, search.space, growing, metric=sweep.metric, mode=sweep.mode)
-        maker.observe_all([row for row in self.results().rows if row.status in rundir.TERMINAL])
+        maker = searching.make_trials_with(self.plan, growing, self.results().rows)
         return growing, replace(adaptive, search_alg=maker, num_samples=growing.num_missing)
 
     def _told(self, trial: PlannedTrial, kinds: Mapping[str, SupervisorSettings]) -> dict[str, Any]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 from kauldron_core import rundir
 from ray_cluster import layout
 from ray_cluster.board import StatusBoard
-from ray_cluster.spaces import Point
+from ray_cluster.spaces import Point, identity
 from ray_cluster.spec import Plan, PlannedTrial, SearchPlan
 
 
@@ -43,6 +45,7 @@ class GrowingTrials:
         self._board = board
         self._describe = describe
         self.trials = list(plan.trials)
+        self._made = Counter(identity(trial.overrides) for trial in plan.trials)
         names = set(unfinished)
         self._waiting = [trial for trial in plan.trials if trial.name in names]
 
@@ -50,12 +53,29 @@ class GrowingTrials:
         """Returns a trial that an earlier driver has left unfinished, if any is left."""
         return self._waiting.pop(0) if self._waiting else None
 
-    def add(self, point: Point) -> PlannedTrial | None:
-        """Returns a new trial at a point, laid out in the run directory; None when there are enough."""
-        if len(self.trials) >= self._plan.sweep.num_samples:
-            return None
-        index = max((trial.index for trial in self.trials), default=-1) + 1
-        trial = self._search.make_trial(index, point)
+    @property
+    def next_number(self) -> int | None:
+        """Number of the next trial; None when there are enough."""
+        is_enough = len(self.trials) >= self._plan.sweep.num_samples
+        return None if is_enough else max((trial.index for trial in self.trials), default=-1) + 1
+
+    def stands(self, point: Point) -> bool:
+        """Returns whether a trial has this point."""
+        return identity(point) in self._made
+
+    @property
+    def num_points(self) -> int:
+        """How many different points the trials have."""
+        return len(self._made)
+
+    def add(self, point: Point) -> PlannedTrial:
+        """Returns a new trial at a point, laid out in the run directory."""
+        trial = self._search.make_trial(self.next_number or 0, point)
+        # By what it is made with: a config may take a value in another form.
+        count = self._made[identity(trial.overrides)] = self._made[identity(trial.overrides)] + 1
+        if count > 1:
+            # A trial of its own, whose identity says that its point stood already.
+            trial = replace(trial, fingerprint=f"{trial.fingerprint}-{count}")
         self._run.trial(trial.name).create(trial.config_json)
         rundir.write_status(self._run.trial(trial.name), "queued")
         self.trials.append(trial)

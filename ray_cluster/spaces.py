@@ -7,17 +7,29 @@ with every searcher.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kauldron_core import konfig
 from kauldron_core.errors import ConfigError
+from kauldron_core.konfig.sampling import fraction
+from kauldron_core.konfig.trial_names import encoded
 
 Point = tuple[tuple[str, Any], ...]
 """Overrides as `(path, value)` pairs."""
 
 _LAST = 1 - 2**-53
+
+
+def identity(point: Iterable[tuple[str, Any]]) -> str:
+    """Returns a text that is equal for equal points, also after a config has taken a whole number as a float."""
+    return "\n".join(sorted(f"{path}={encoded(_number(value))}" for path, value in point))
+
+
+def _number(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 @dataclass(frozen=True)
@@ -53,7 +65,18 @@ class Dimension:
         """Returns the number that stands for what `point` holds of this dimension."""
         if self.choices is None:
             return point[self._range.path]
-        return next(at for at, one in enumerate(self.choices) if all(point[path] == value for path, value in one))
+        own = [identity((path, point[path]) for path, _ in one) for one in self.choices]
+        return next(at for at, one in enumerate(self.choices) if identity(one) == own[at])
+
+    def drawn(self, number: int, seed: int, attempt: int = 0) -> Any:
+        """Returns draw `number`, as an explicit sweep over the same axis has it."""
+        if self.choices is not None:
+            return int(fraction(seed, self.name, number, attempt) * len(self.choices))
+        return self._range.draw(number, seed, attempt)
+
+    def values(self) -> Sequence[Any] | None:
+        """Returns every number; None where there is no end of it."""
+        return range(len(self.choices)) if self.choices is not None else self._range.values()
 
     def __str__(self) -> str:
         if self.choices is None:
@@ -154,6 +177,32 @@ class SearchSpace:
         """Returns the numbers that stand for a point."""
         values = dict(point)
         return {one.name: one.raw(values) for one in self.dimensions}
+
+    def drawn(self, number: int, seed: int, attempt: int = 0) -> Point:
+        """Returns point `number` of a random search; it depends on nothing but these numbers.
+
+        Args:
+          number: Number of the trial.
+          seed: The seed.
+          attempt: How often it was drawn before, as points that stood already.
+        """
+        if self.conditional is not None:
+            return self.conditional.collect(lambda one: one.drawn(number, seed, attempt))
+        return self.point({one.name: one.drawn(number, seed, attempt) for one in self.dimensions})
+
+    @property
+    def size(self) -> int | None:
+        """How many points there are; None where there is no end of them, or nobody would look through them."""
+        if self.conditional is not None:
+            return None
+        if any(one.values() is None for one in self.dimensions):
+            return None
+        return math.prod(len({identity(one.point(raw)) for raw in one.values() or ()}) for one in self.dimensions)
+
+    def every(self) -> Iterator[Point]:
+        """Yields all points of a space that has a size."""
+        columns = [[one.point(raw) for raw in one.values() or ()] for one in self.dimensions]
+        return (tuple(itertools.chain(*row)) for row in itertools.product(*columns))
 
     def describe(self) -> list[str]:
         """Returns a text a dimension; equal for equal spaces."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
 
 from kauldron_core.errors import ConfigError
+from kauldron_core.konfig.draws import drawn_points
 from kauldron_core.konfig.sampling import Distribution, fraction
 
 Point: TypeAlias = tuple[tuple[str, Any], ...]
@@ -85,13 +86,26 @@ class RandomAxis:
     def paths(self) -> tuple[str, ...]:
         return (self.path,)
 
-    def draw(self, number: int, seed: int) -> Any:
-        """Returns draw `number`; it does not depend on the other draws."""
-        value = self.distribution.draw(fraction(seed, self.path, number))
-        return self.kind(value) if self.kind is not None else value
+    def draw(self, number: int, seed: int, attempt: int = 0) -> Any:
+        """Returns draw `number`; it does not depend on the other draws.
+
+        Args:
+          number: Which one.
+          seed: The seed.
+          attempt: How often it was drawn before, as points that were there.
+        """
+        return self._fitted(self.distribution.draw(fraction(seed, self.path, number, attempt)))
+
+    def values(self) -> Sequence[Any] | None:
+        """Returns all that can be drawn; None where there is no end of it."""
+        found = self.distribution.values()
+        return None if found is None else [self._fitted(value) for value in found]
 
     def points(self, num_samples: int, seed: int = 0) -> list[Point]:
-        return [((self.path, self.draw(number, seed)),) for number in range(num_samples)]
+        return drawn_points([self], num_samples, seed)
+
+    def _fitted(self, value: Any) -> Any:
+        return self.kind(value) if self.kind is not None else value
 
 
 @dataclass(frozen=True)
@@ -142,8 +156,12 @@ class Product(_Combined):
     def points(self, num_samples: int = 1, seed: int = 0) -> list[Point]:
         blocks: list[list[Point]] = []
         drawn_at: int | None = None
+        axes = [part for part in self.parts if isinstance(part, RandomAxis)]
         for part in self.parts:
-            block = part.points(num_samples, seed)
+            is_axis = isinstance(part, RandomAxis)
+            if is_axis and part is not axes[0]:
+                continue  # It is drawn together with the first.
+            block = drawn_points(axes, num_samples, seed) if is_axis else part.points(num_samples, seed)
             if part.is_random and drawn_at is not None:
                 blocks[drawn_at] = _joined(blocks[drawn_at], block)
                 continue

@@ -1,5 +1,6 @@
-"""The random distributions of axes. Each draw depends on seed, path and number only: adding an axis or more samples
-changes no point that was there before, on any platform and Python version."""
+"""The random distributions of axes. Each draw depends on seed, path and number only, on any platform and Python
+version: more samples change no point that was there before, nor does another axis, but where one was drawn again
+(see `draws`)."""
 
 from __future__ import annotations
 
@@ -10,6 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from kauldron_core.errors import ConfigError
+
+MAX_VALUES = 100_000
+"""Of more values than this nobody asks which are left."""
 
 
 @dataclass(frozen=True)
@@ -36,14 +40,30 @@ class Distribution:
             return self.arguments[int(fraction * len(self.arguments))]
         return _DRAWS[self.name](fraction, *self.arguments)
 
+    def values(self) -> Sequence[Any] | None:
+        """Returns all that can be drawn; None where that has no end, or more than anybody looks through."""
+        match self.name:
+            case "choice":
+                return self.arguments
+            case "randint":
+                low, high = self.arguments
+                return range(low, high) if high - low <= MAX_VALUES else None
+            case "quniform":
+                first, last = _multiples(*self.arguments)
+                q = self.arguments[2]
+                return [_multiple(step, q) for step in range(first, last + 1)] if last - first < MAX_VALUES else None
+            case _:
+                return None
+
     def __str__(self) -> str:
         inner = ", ".join(repr(argument) for argument in self.arguments)
         return f"{self.name}([{inner}])" if self.name == "choice" else f"{self.name}({inner})"
 
 
-def fraction(seed: int, path: str, number: int) -> float:
+def fraction(seed: int, path: str, number: int, attempt: int = 0) -> float:
     """Returns a number from [0, 1) that depends on nothing but the arguments."""
-    digest = hashlib.sha256(f"{seed}\n{path}\n{number}".encode()).digest()
+    again = f"\n{attempt}" if attempt else ""
+    digest = hashlib.sha256(f"{seed}\n{path}\n{number}{again}".encode()).digest()
     return int.from_bytes(digest[:8], "big") / 2**64 if digest[:7] != b"\xff" * 7 else 1 - 2**-53
 
 
@@ -105,8 +125,16 @@ def _loguniform(u: float, low: float, high: float) -> float:
 
 
 def _quniform(u: float, low: float, high: float, q: float) -> float | int:
-    first, last = math.ceil(low / q - 1e-9), math.floor(high / q + 1e-9)
-    step = first + int(u * (last - first + 1))
+    first, last = _multiples(low, high, q)
+    return _multiple(first + int(u * (last - first + 1)), q)
+
+
+def _multiples(low: float, high: float, q: float) -> tuple[int, int]:
+    """Returns the first and the last whole number whose multiple of `q` lies in the range."""
+    return math.ceil(low / q - 1e-9), math.floor(high / q + 1e-9)
+
+
+def _multiple(step: int, q: float) -> float | int:
     return step * q if isinstance(q, int) else rounded(step * q)
 
 
