@@ -9,7 +9,8 @@ import ray_cluster
 from kauldron_core.errors import first_line
 from pipelines.planning import Prepared
 from pipelines.report import count, make_table
-from pipelines.report.tables import size
+from pipelines.report.tables import repeat_lines, size
+from ray_cluster.results import find_repeats
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -41,6 +42,8 @@ def print_plan(console: Console, prepared: Prepared, *, address: str | None) -> 
     }
     if plan.sweep.stop_rules:
         lines["stops at"] = ", ".join(map(str, plan.sweep.stop_rules))
+    for text in repeat_lines(find_repeats(plan.trials)):
+        lines["repeats"] = text
     for name, text in lines.items():
         console.print(f"{name:<11} {text}", markup=False, soft_wrap=True)
 

@@ -10,7 +10,7 @@ from typing import Any
 from kauldron_core import konfig, rundir
 from kauldron_core.errors import ConfigError
 from pipelines import experiment as experiments
-from pipelines import run_folder, searches, sources
+from pipelines import extending, run_folder, searches, sources
 from pipelines.deciding import check_decisions
 from pipelines.experiment import Experiment
 from pipelines.report import Ranking
@@ -113,11 +113,11 @@ def prepare_experiment(
         trials = sources.made_trials(run) if run.exists() else []
     else:
         trials = experiments.expand(axes, experiment, spec)
+        extend = extend or extending.has_more_samples(run, axes, experiment, spec)
         trials = sources.extended(sources.read_trials(run), trials) if extend else trials
     ends = searches.trials_at_ends(space, experiment) if space is not None and spec.search else trials
     description = run_folder.describe(experiment, ends, standing=run, command=command)
-    if space is not None:
-        description["axes"] = None if axis_texts is None else [list(pair) for pair in axis_texts]
+    description["axes"] = None if axis_texts is None else [list(pair) for pair in axis_texts]
     if space is not None and spec.search is not None:
         description["space"] = space.describe()
         run_folder.refuse_other_space(run, description["base"], description["space"])
@@ -157,17 +157,15 @@ def resume(
     spec, known = sources.read_spec(run, changes), run.sweep
     space = None
     if spec.is_adaptive:
-        texts = known.get("axes")
-        if texts is None and (spec.search is not None or spec.is_population):
-            raise ConfigError(
-                f"{run.path}: what this search chooses from was made by a function. Repeat the command that made it:"
-                f" {known.get('command', 'unknown')}"
-            )
-        axes = konfig.parse_axes(experiment.config, [(path, text) for path, text in texts or ()], trusted=False)
-        space = searches.read_space(axes, spec)
+        is_chosen = spec.search is not None or spec.is_population
+        space = searches.read_space(extending.standing_axes(run, experiment) if is_chosen else (), spec)
+    trials = sources.made_trials(run) if spec.search is not None else sources.read_trials(run)
+    if spec.search is None and extending.is_larger(run, spec):
+        axes = extending.standing_axes(run, experiment)
+        trials = sources.extended(trials, experiments.expand(axes, experiment, spec))
     return _prepared(
         experiment,
-        sources.made_trials(run) if spec.search is not None else sources.read_trials(run),
+        trials,
         spec,
         run=run,
         space=space,

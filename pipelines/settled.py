@@ -5,6 +5,7 @@ from __future__ import annotations
 import evaluators
 from kauldron_core import rundir
 from pipelines import sources
+from pipelines.extending import is_larger
 from pipelines.operations.finding import is_driven
 from ray_cluster import collect
 from ray_cluster.results import Results
@@ -19,7 +20,8 @@ def results_if_settled(run: rundir.RunDir, spec: Sweep) -> Results | None:
       spec: Its run spec.
     """
     trials = sources.made_trials(run) if spec.search is not None else sources.read_trials(run)
-    is_complete = spec.search is None or len(trials) >= spec.num_samples
+    # What more samples add only the config can tell.
+    is_complete = not is_larger(run, spec) if spec.search is None else len(trials) >= spec.num_samples
     if not trials or not is_complete or is_driven(run) or not all(_is_settled(run.trial(one.name)) for one in trials):
         return None
     planned = tuple(

@@ -63,6 +63,14 @@ def read_experiment(run: rundir.RunDir) -> Experiment:
     return Experiment(konfig.ConfigFile(config, path, path.stem), config)
 
 
+def listed_trials(run: rundir.RunDir) -> list[konfig.Trial]:
+    """Returns the trials as the list of the run has them: their values as JSON can hold them."""
+    return [
+        konfig.Trial(row["index"], row["name"], tuple((path, value) for path, value in row["overrides"]), "")
+        for row in run.sweep.get("trials") or ()
+    ]
+
+
 def made_trials(run: rundir.RunDir) -> list[konfig.Trial]:
     """Returns the trials that a search has made so far; their values are those in their configs."""
     found: list[konfig.Trial] = []

@@ -5,7 +5,6 @@ A stage that was interrupted is simply run again: sweeps go on from their run di
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,6 +22,7 @@ from pipelines.report import make_console, make_table, number
 from pipelines.sweep import start
 from pipelines.watching import watchers
 from ray_cluster import passing, spec
+from ray_cluster.results import find_repeats
 
 Record = dict[str, Any]
 """What a stage leaves: plain data, kept in the pipeline's folder."""
@@ -254,12 +254,11 @@ class ReportStage:
         values = {row["trial"]: float(row["values"][self.metric]) for row in results if self.metric in row["values"]}
         if not values:
             raise ConfigError(f"stages.{context.name}.metric: stage {self.of!r} has no {self.metric!r}.")
-        groups: dict[str, list[float]] = {}
-        for row in run.sweep["trials"]:
-            shared = ", ".join(f"{path}={value}" for path, value in row["overrides"] if path != spec.SEED_PATH)
-            groups.setdefault(shared or "all", []).extend(values[name] for name in [row["name"]] if name in values)
         table = sorted(
-            ((name, statistics.fmean(found), _std(found), len(found)) for name, found in groups.items() if found),
+            (
+                (name, statistics.fmean(found), statistics.stdev(found) if len(found) > 1 else None, len(found))
+                for name, found in _over_seeds(sources.listed_trials(run), values).items()
+            ),
             key=lambda row: row[1],
             reverse=self.mode == "max",
         )
@@ -320,5 +319,12 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and value == value
 
 
-def _std(values: Sequence[float]) -> float:
-    return statistics.stdev(values) if len(values) > 1 else math.nan
+def _over_seeds(trials: Sequence[konfig.Trial], values: Mapping[str, float]) -> dict[str, list[float]]:
+    """Returns the values of trials that differ in their seed alone, by what they share; repeats are left out."""
+    groups: dict[str, list[float]] = {}
+    repeats = find_repeats(trials)
+    for trial in trials:
+        if trial.name in values and trial.name not in repeats:
+            shared = ", ".join(f"{path}={value}" for path, value in trial.overrides if path != spec.SEED_PATH)
+            groups.setdefault(shared or "all", []).append(values[trial.name])
+    return groups

@@ -22,11 +22,12 @@ from pipelines.mistakes import refuse_if_mistaken
 from pipelines.operations import find_run
 from pipelines.packing import with_packs
 from pipelines.report import LiveReport, Ranking, count, make_console, print_results, sources_of
+from pipelines.report.tables import repeat_lines
 from pipelines.settled import results_if_settled
 from pipelines.tracking import RecorderProcess
 from pipelines.watching import watchers
 from ray_cluster import collect
-from ray_cluster.results import Results
+from ray_cluster.results import Results, find_repeats
 from ray_cluster.spec import Sweep
 
 HELP = """Train and evaluate every trial of a sweep on Ray.
@@ -166,6 +167,8 @@ def start(
     search = prepared.plan.sweep.search
     chosen = f", of {prepared.plan.sweep.num_samples} that {search} chooses," if search is not None else ""
     report.say(f"{count(len(prepared.plan.trials), 'trial')}{chosen} in {prepared.plan.run_dir}")
+    for line in repeat_lines(find_repeats(prepared.plan.trials)):
+        report.say(line)
     sidecars = [report, *([recorder] if recorder is not None else [])]
     try:
         with going_on(run_dir, command=prepared.resume_command):

@@ -78,7 +78,8 @@ def write_trials(plan: Plan, run: rundir.RunDir) -> None:
     for pack in plan.packs:
         run.pack(pack.name).write({**pack.content, "trials": list(pack.trials)})
     description = describe(plan)
-    if description["trials"] != run.sweep.get("trials"):
+    is_larger = plan.sweep.num_samples != (run.sweep.get("run") or {}).get("num_samples")
+    if is_larger or description["trials"] != run.sweep.get("trials"):
         run.write_sweep({**run.sweep, **description})
     run.write_trials(description["trials"])
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from kauldron_core.errors import ConfigError, unknown_name
 
@@ -60,6 +60,29 @@ class TrialResult:
     def is_ok(self) -> bool:
         """Whether training ended as a result and no evaluation failed."""
         return self.status in FINISHED and not self.failed_evaluations
+
+
+class _Pointed(Protocol):
+    """A trial of any kind that knows its point."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def overrides(self) -> tuple[tuple[str, Any], ...]: ...
+
+
+def find_repeats(trials: Iterable[_Pointed]) -> dict[str, str]:
+    """Returns the trials whose point an earlier one has already: by their name that one's name."""
+    first: dict[str, str] = {}
+    repeats: dict[str, str] = {}
+    for trial in trials:
+        if not trial.overrides:
+            continue
+        before = first.setdefault(repr(sorted(trial.overrides, key=lambda pair: pair[0])), trial.name)
+        if before != trial.name:
+            repeats[trial.name] = before
+    return repeats
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,11 +153,18 @@ class Results:
         return all(row.is_ok for row in self.rows) and not self.pending_evaluations
 
     @property
+    def repeats(self) -> dict[str, str]:
+        """See `find_repeats`."""
+        return find_repeats(self.rows)
+
+    @property
     def groups(self) -> tuple[Group, ...]:
-        """The trials by what they share beside their seed, in sweep order."""
+        """The trials by what they share beside their seed, in sweep order. A repeat is no other seed: it is alone."""
         groups: dict[str, list[TrialResult]] = {}
+        repeats = self.repeats
         for row in self.rows:
-            groups.setdefault(repr(self._shared(row)), []).append(row)
+            is_alone = self.group_path is None or row.name in repeats
+            groups.setdefault(row.name if is_alone else repr(self._shared(row)), []).append(row)
         return tuple(Group(overrides=self._shared(rows[0]), rows=tuple(rows)) for rows in groups.values())
 
     def _shared(self, row: TrialResult) -> tuple[tuple[str, Any], ...]:

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pipelines.report.ranking import Ranking, choose_ranking
-from pipelines.report.tables import make_table, number, trial_columns, trial_row
+from pipelines.report.tables import make_table, number, repeat_lines, trial_columns, trial_row
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from ray_cluster.results import Results
+    from ray_cluster.results import Results, Statistics
 
 _LOSS = "train/losses/total"
 
@@ -56,10 +56,16 @@ def _groups_table(results: Results, metrics: Sequence[str], ranking: Ranking, *,
     rows: list[list[str]] = []
     for group in results.ranked_groups(ranking.metric, ranking.mode):
         found = [group.statistics(metric) for metric in metrics]
-        texts = [f"{number(one.mean)} ± {number(one.std)}" if one.n else "-" for one in found]
+        texts = [_with_deviation(one) for one in found]
         rows.append([group.name, str(found[0].n), *texts])
     columns = [("point", "left"), ("n", "right"), *((metric, "right") for metric in metrics)]
     return make_table(columns, rows, title="mean ± standard deviation over seeds", width=width)
+
+
+def _with_deviation(one: Statistics) -> str:
+    if one.n < 2:
+        return number(one.mean) if one.n else "-"
+    return f"{number(one.mean)} ± {number(one.std)}"
 
 
 def _evaluated_losses(results: Results, evaluators: tuple[str, ...]) -> list[str]:
@@ -74,5 +80,6 @@ def _faults(results: Results) -> list[str]:
     lines = [f"{row.name} {row.status}: {text}" for row, text in told if text]
     for row in results.rows:
         lines += [f"{row.name}: {name} failed at step {step}: {error}" for name, step, error in row.failed_evaluations]
+    lines += repeat_lines(results.repeats)
     lines += [f"{trial}: {name} was not evaluated at step {step}" for trial, name, step in results.pending_evaluations]
     return [*lines, *(f"warning: {error}" for error in results.sidecar_errors)]

@@ -22,6 +22,7 @@ _STATUS_STYLE = {
 _LOG_WIDTH = 1000  # a log file has no width; its reader can scroll
 _BETWEEN = 3  # characters between two columns
 _KEPT_COLUMNS = 3
+_SHOWN = 3
 
 
 def number(value: float | int | None) -> str:
@@ -88,6 +89,20 @@ def _width(headings: list[str], rows: list[list[str]]) -> int:
 def count(number: int, what: str) -> str:
     """Returns `1 trial`, `2 trials`."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def repeat_lines(repeats: Mapping[str, str]) -> list[str]:
+    """Returns what there is to say of trials whose point another one has: a line, or none.
+
+    Args:
+      repeats: Name of the other one, by name.
+    """
+    if not repeats:
+        return []
+    pairs = [f"{name} that of {other}" for name, other in repeats.items()]
+    more = f", and {len(pairs) - _SHOWN} more" if len(pairs) > _SHOWN else ""
+    verb = "repeats" if len(pairs) == 1 else "repeat"
+    return [f"{count(len(pairs), 'trial')} {verb} the point of another: {', '.join(pairs[:_SHOWN])}{more}"]
 
 
 def size(num_bytes: float) -> str:

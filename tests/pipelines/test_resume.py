@@ -116,6 +116,40 @@ def test_extend_adds_new_points_and_keeps_what_is_there(tmp_path: Path) -> None:
         prepare("--sweep.model.hidden=[99]", "--cfg.num_train_steps=7", *place, extend=True)
 
 
+@pytest.mark.parametrize("cuts", [(3, 6), (1, 2, 6), (5, 6)])
+@pytest.mark.parametrize("is_resumed", [False, True])
+def test_more_samples_of_a_sweep_are_those_of_one_go(tmp_path: Path, cuts: tuple[int, ...], is_resumed: bool) -> None:
+    """F04: the same command, or `--resume`, with a larger number adds the points that one go would have had."""
+    rate, hidden = "--sweep.optimizer.learning_rate=loguniform(1e-4, 1e-1)", "--sweep.model.hidden=choice([8, 16, 32])"
+
+    def words(name: str, number: int) -> tuple[str, ...]:
+        return rate, hidden, f"--run.root={tmp_path}", f"--run.name={name}", f"--run.num_samples={number}"
+
+    whole = prepare(*words("whole", 6)).plan.trials
+    run = lay_out(prepare(*words("cut", cuts[0])))
+    for number in cuts[1:]:
+        lay_out(
+            planning.resume(run, changes=[("num_samples", str(number))])
+            if is_resumed
+            else prepare(*words("cut", number))
+        )
+    again = planning.resume(run).plan.trials
+    assert [(trial.name, trial.overrides) for trial in again] == [(trial.name, trial.overrides) for trial in whole]
+    assert [trial.fingerprint for trial in again] == [trial.fingerprint for trial in whole]
+    with pytest.raises(ConfigError, match="holds another sweep"):
+        prepare(rate.replace("1e-4", "1e-5"), hidden, *words("cut", 9)[2:])
+
+
+def test_equal_points_are_told_from_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """F18: four samples of two choices are two points and two repeats, and a line says so."""
+    words = ["--sweep.optimizer.learning_rate=choice([1e-2, 3e-2])", "--run.num_samples=4", f"--run.root={tmp_path}"]
+    trials = prepare(*words).plan.trials
+    assert len({trial.overrides for trial in trials[:2]}) == 2
+    assert len({trial.fingerprint for trial in trials}) == 4
+    assert main(["sweep", DIGITS, *words, "--dry-run"]) == 0
+    assert "2 trials repeat the point of another: 0002-" in capsys.readouterr().out
+
+
 def test_extending_what_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="--extend: there is no run"):
         prepare("--sweep.model.hidden=[64]", f"--run.root={tmp_path}", "--run.name=demo", extend=True)

@@ -62,7 +62,7 @@ def _loss(point: Sequence[tuple[str, Any]]) -> float:
 def _prepare(root: Path, words: Sequence[str], number: int) -> planning.Prepared:
     name = (f"--run.root={root}", "--run.name=s", f"--run.num_samples={number}", f"--run.metric={LOSS}")
     command = konfig.read_command([DIGITS, *words, *name, "--run.mode=min"])
-    return planning.prepare(command, experiments.read_spec(command), command="kdr sweep", trust=("tests",))
+    return planning.prepare(command, experiments.read_spec(command), command="kdr sweep")
 
 
 def _search(root: Path, words: Sequence[str], number: int, *, at_a_time: int = 1, is_killed: bool = False) -> list[str]:
@@ -141,6 +141,7 @@ def test_a_driver_that_was_killed_with_trials_open_goes_on_to_new_points(tmp_pat
 
 def test_a_searcher_that_can_not_be_told_is_asked_again(tmp_path: Path) -> None:
     """F04: of others of Tune the suggestions that stand are repeated before new ones are made."""
+    konfig.trust("tests")
     words = ["--sweep.seed=randint(0, 100)", "--run.search=tests.pipelines.test_searches_go_on.Walk()"]
     whole = _search(tmp_path / "whole", words, 9)
     _search(tmp_path / "cut", words, 4)

@@ -76,6 +76,23 @@ def test_seeds_are_grouped_with_mean_deviation_and_number():
     assert [group.name for group in results.ranked_groups("a", "min")] == ["hidden=8", "hidden=16", "hidden=32"]
 
 
+def test_equal_trials_are_no_seeds():
+    """F18: a repeat is neither a seed nor part of a mean."""
+
+    def results(points, group_path):
+        rows = [
+            TrialResult(name=f"{at:04d}", index=at, status="done", overrides=point, values={"a": 1.0})
+            for at, point in enumerate(points)
+        ]
+        return Results(run_dir="r", rows=tuple(rows), group_path=group_path)
+
+    alone = results([(("rate", 0.1),), (("rate", 0.3),), (("rate", 0.1),)], None)
+    assert [len(group.rows) for group in alone.groups] == [1, 1, 1]
+    assert alone.repeats == {"0002": "0000"}
+    points = [(("rate", 0.1), ("seed", seed)) for seed in (0, 1, 0)]
+    assert [len(group.rows) for group in results(points, "seed").groups] == [2, 1]
+
+
 def test_results_as_a_table():
     row = TrialResult(name="0000", index=0, status="done", overrides=(("lr", 0.1),), values={"a": 1.0})
     table = Results(run_dir="r", rows=(row,)).to_pandas()

@@ -135,6 +135,29 @@ def test_a_narrow_terminal_gets_whole_names_and_fewer_columns(width: int, shown:
     assert "0000" in line and "done" in line
 
 
+def test_one_seed_has_no_deviation_and_equal_trials_are_no_seeds() -> None:
+    """F18: equal trials were a mean over seeds, with a deviation of 0.0000, and one seed had one of nan."""
+    points = [(("rate", 0.1), ("seed", 0)), (("rate", 0.1), ("seed", 1)), (("rate", 0.3), ("seed", 0))]
+    rows = tuple(
+        TrialResult(name=f"{at:04d}", index=at, status="done", overrides=point, values={"test/losses/total": 0.5 + at})
+        for at, point in enumerate([*points, points[2]])
+    )
+    ranking = Ranking("test/losses/total", "min")
+    stream = io.StringIO()
+    print_results(
+        make_console(stream), Results(run_dir="r", rows=rows, group_path="seed"), view_command=None, ranking=ranking
+    )
+    text = stream.getvalue()
+    assert re.search(r"rate=0.1 +2 +1.0000 ± 0.7071", text)
+    assert re.search(r"rate=0.3 +1 +2.5000 *\n", text)
+    assert text.count("±") == 2  # In the title, and once more.
+    assert "nan" not in text
+    assert "1 trial repeats the point of another: 0003 that of 0002" in text
+    stream = io.StringIO()
+    print_results(make_console(stream), Results(run_dir="r", rows=rows), view_command=None, ranking=ranking)
+    assert "±" not in stream.getvalue()
+
+
 def test_everything_that_did_not_succeed_has_a_line() -> None:
     text = printed(
         results(
