@@ -35,11 +35,12 @@ class RandomSearch(Searcher):
         self._point: Point = ()
 
     def begin(self, number: int, attempt: int) -> None:
-        """Says for which trial the next suggestion is, and how often it was asked for before."""
+        """Says for which trial the next suggestion is, by default the one after the last; and how often it was asked."""
         self._asked = number, attempt
 
     def suggest(self, trial_id: str) -> dict[str, Any]:
         number, attempt = self._asked
+        self._asked = number + 1, 0
         self._point = self._space.drawn(number, self._seed, attempt)
         return {"number": number}
 

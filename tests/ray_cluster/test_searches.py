@@ -2,14 +2,19 @@
 
 import dataclasses
 import re
+import subprocess
+import sys
+import time
 
 import pytest
 
 import pipelines
 from kauldron_core import konfig, rundir
 from kauldron_core.errors import ConfigError
+from pipelines import planning
+from pipelines.cli import main
 from pipelines.configs import digits
-from ray_cluster import spaces
+from ray_cluster import collect, spaces
 from tests.ray_cluster import tiny
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("ray_session", "no_leaks")]
@@ -212,3 +217,46 @@ def test_a_tuner_of_ones_own_takes_our_trainable(root):
     assert konfig.load(trial.config_path).optimizer.learning_rate == config["optimizer.learning_rate"]
     last = [event for event in rundir.read_events(trial.events) if event["kind"] == "metrics"][-1]
     assert metrics[LOSS] == last["values"]["losses/total"]
+
+
+def _points_of_one_go(rows, text, axes):
+    """Returns the points that the searcher chooses in one go, by what the trials have come to."""
+    from ray_cluster import searching
+
+    space = spaces.SearchSpace.of(konfig.from_strings(digits.get_config(), axes))
+    searcher, to_point = searching.make_searcher(text, space, metric=LOSS, mode="min", seed=0)
+    for row in rows:
+        searcher.begin(row.index, 0)
+        yield spaces.identity(to_point(searcher.suggest(row.name) or {}))
+        searcher.on_trial_complete(row.name, {LOSS: row.values[LOSS], "training_iteration": 1})
+
+
+def test_a_search_whose_driver_was_killed_goes_on_as_in_one_go(ray_session, root):
+    """F04: after a kill the points before it were made again; here it is resumed, for more trials than it was for."""
+    axes = ["optimizer.learning_rate=loguniform(1e-4, 1e-1)", "model.hidden=[8, 16]"]
+    run, text = rundir.RunDir(root / "killed"), "optuna(seed=1)"
+    words = [
+        *(f"--sweep.{one}" for one in axes),
+        *(f"--run.{one}" for one in (f"root={root}", "name=killed", f"search={text}", "num_samples=12")),
+        *(f"--run.{one}" for one in ("max_concurrent=1", f"metric={LOSS}", "mode=min")),
+        *("--cfg.num_train_steps=20", "--cfg.log_metrics_every=10", "--cfg.checkpointer.save_interval_steps=10"),
+        *("--cfg.evals.test.run=kd.evals.Final()", f"--address={ray_session}", "--no-tracking"),
+    ]
+    command = [sys.executable, "-m", "pipelines.sweep", "pipelines/configs/digits.py", *words]
+    with subprocess.Popen(command, start_new_session=True) as driver:
+        while driver.poll() is None and not (run.exists() and len(run.trials()) > 3):
+            time.sleep(0.1)
+        driver.kill()
+    before = [row["name"] for row in run.sweep["trials"]]
+    assert 3 <= len(before) < 12
+    assert (
+        main(["sweep", f"--resume={run.path}", "--run.num_samples=13", f"--address={ray_session}", "--no-tracking"])
+        == 0
+    )
+    prepared = planning.resume(run)
+    results = collect.collect(prepared.plan, run)
+    assert [row.name for row in results.rows][: len(before)] == before
+    assert [row.status for row in results.rows] == ["done"] * 13
+    points = [spaces.identity(row.overrides) for row in results.rows]
+    assert points == list(_points_of_one_go(results.rows, text, axes))
+    assert len(set(points)) == 13
