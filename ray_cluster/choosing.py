@@ -35,7 +35,7 @@ class RandomSearch(Searcher):
         self._point: Point = ()
 
     def begin(self, number: int, attempt: int) -> None:
-        """Says for which trial the next suggestion is, by default the one after the last; and how often it was asked."""
+        """Says for which trial the next suggestion is, else the one after the last, and how often it was asked for."""
         self._asked = number, attempt
 
     def suggest(self, trial_id: str) -> dict[str, Any]:
