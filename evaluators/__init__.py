@@ -13,6 +13,7 @@ from evaluators.jobs import EvalPlan, evaluate_run, plan_run
 from evaluators.ledger import Backlog, due
 from evaluators.shards import evaluate_in_shards, evaluate_shard
 from evaluators.sources import Source, evaluate_source
+from evaluators.surplus import remove_surplus
 from evaluators.trial import Changes, standalone_strategies
 from kauldron_core.konfig import evaluator_fingerprint
 from kauldron_core.rundir import RunWatch, committed_steps, is_committed
@@ -60,6 +61,7 @@ __all__ = [
     "follow_run",
     "is_committed",
     "plan_run",
+    "remove_surplus",
     "standalone_strategies",
 ]
 

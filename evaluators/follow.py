@@ -12,6 +12,7 @@ from evaluators import trial as trial_lib
 from evaluators.jobs import find_trials
 from evaluators.ledger import Backlog
 from evaluators.sources import Task, evaluate_source
+from evaluators.surplus import remove_surplus
 from kauldron_core import konfig, rundir
 from kauldron_core.errors import ConfigError, RunFailed, unknown_name
 from kauldron_core.rundir import Record, TrialDir
@@ -120,9 +121,12 @@ class Following:
         return list(records.values())
 
     def close(self) -> None:
-        """Gives back what it claims. A second call does nothing."""
-        for _, backlog in self._backlogs.values():
+        """Gives back what it claims, and removes what was kept for it. A second call does nothing."""
+        while self._backlogs:
+            trial, backlog = self._backlogs.popitem()[1]
             backlog.close()
+            if rundir.has_ended(trial):
+                remove_surplus(trial)
 
     def _due(self) -> Iterator[Task]:
         for trial in self._trials():
@@ -151,10 +155,7 @@ def _latest_only(due: list[Task]) -> list[Task]:
         if is_latest or rundir.Lease.is_live(rundir.work_path(task.trial, task.name, task.step)):
             chosen.append(task)
             continue
-        record = {"status": "skipped", "values": {}, "num_examples": 0, "error": "only the latest was asked for"}
-        rundir.write_eval_result(
-            task.trial, task.name, task.step, {**record, "finished_ms": time.time_ns() // 1_000_000}
-        )
+        rundir.record_skipped(task.trial, task.name, task.step, "only the latest was asked for")
     return chosen
 
 

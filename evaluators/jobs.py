@@ -220,6 +220,7 @@ def _plan(trials: list[TrialDir], request: _Request) -> tuple[list[Task], list[R
 
 def _tasks(trial: TrialDir, names: list[str], steps: list[int], request: _Request) -> list[Task]:
     if request.step == "due":
+        rundir.record_removed(trial, trial_lib.wanted(trial), finished=rundir.has_ended(trial))
         return [Task(trial, name, step) for name, step in ledger.due(trial, finished=True) if name in names]
     if request.step == "best" and steps:
         steps = [_best_step(trial, request)]

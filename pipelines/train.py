@@ -148,6 +148,7 @@ def _train_and_evaluate(trial: rundir.TrialDir, rules: Sequence[stopping.StopRul
         _train(trial, rules)
     if trial.status() in ("done", "stopped", "diverged"):
         evaluators.evaluate_run(trial.path, step="due", trust=konfig.trusted_packages())
+        evaluators.remove_surplus(trial)
     return trial.status()
 
 

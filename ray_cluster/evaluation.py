@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
-from evaluators import Backlog, RunWatch
+from evaluators import Backlog, RunWatch, remove_surplus
 from kauldron_core import rundir
 from ray_cluster.board import StatusBoard
 from ray_cluster.evaluator_actors import EvaluatorActors, record_given_up
@@ -132,6 +132,13 @@ class Evaluation:
             if is_finished and not work:
                 self._settled.add(name)
                 self._backlogs.pop(name).close()
+                self._remove_surplus(name)
+
+    def _remove_surplus(self, name: str) -> None:
+        try:
+            remove_surplus(self._run.trial(name))
+        except Exception:  # It takes room only; the evaluations of others go on.
+            _logger.exception("%s: checkpoints that are too many stay", name)
 
     def _add(self, work: Work) -> None:
         """Queues a piece of work."""

@@ -179,7 +179,7 @@ class Checkpointer:
             self._folder.begin_save(step)
             metadata = {**self._metadata(spec, step), "owner": self._folder.mark}
             pointers.write(layout.step_path(self.directory, step), target, data_state=data_state, metadata=metadata)
-        self._rotate()
+        self.remove_surplus()
 
     def _metadata(self, state: Any, step: int) -> dict[str, Any]:
         return {
@@ -202,7 +202,7 @@ class Checkpointer:
             return ()
         steps = self._saver.take_finished()
         if steps:
-            self._rotate()
+            self.remove_surplus()
         return steps
 
     def wait(self) -> None:
@@ -294,7 +294,11 @@ class Checkpointer:
                 raise ConfigError(f"{path}: evaluator {awaited[step]!r} is at work on it, or waits for it.")
         self._folder.remove(steps)
 
-    def _rotate(self) -> None:
+    def remove_surplus(self) -> None:
+        """Removes the checkpoints that the settings do not keep, and that no evaluator waits for.
+
+        Each save does so. After the last one it is for whoever evaluated what had waited till then.
+        """
         if self.max_to_keep is None or jax.process_index() > 0:
             return
         unneeded = [step for step, reasons in self.reasons_to_keep().items() if not reasons]

@@ -65,6 +65,7 @@ from kauldron_core.rundir.results import (
 )
 from kauldron_core.rundir.status import DAMAGED, STATUSES, TERMINAL, read_status, write_status
 from kauldron_core.rundir.tables import read_table, write_table
+from kauldron_core.rundir.unevaluated import record_removed, record_skipped
 
 __all__ = [
     "BETTER",
@@ -137,6 +138,8 @@ __all__ = [
     "read_status",
     "read_table",
     "record_evaluation",
+    "record_removed",
+    "record_skipped",
     "refuse_address",
     "refuse_links",
     "remove",

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import collections
-import logging
 import os
 import pathlib
 import time
 from collections.abc import Callable, Iterable, Mapping
 
-from kauldron_core.rundir import committed, ledger, pending, results
+from kauldron_core.rundir import committed, ledger, pending, unevaluated
 from kauldron_core.rundir.layout import TrialDir
 from kauldron_core.rundir.leases import Lease
-
-_logger = logging.getLogger(__name__)
 
 _TTL_S = 60.0
 _CHECK_S = 10.0
@@ -63,6 +60,7 @@ class Backlog:
     It holds one lease for each evaluator, with a heartbeat, and tells beside it what is due at each look. The trainer
     keeps those checkpoints. Where checkpoints are removed at all, only the newest `max_pending` wait; an older one is
     recorded as skipped, unless somebody evaluates it just now. Of what a blocking evaluator wants none is skipped.
+    What was due and is gone is recorded as skipped, too.
     """
 
     def __init__(
@@ -90,14 +88,16 @@ class Backlog:
         """Returns the (evaluator name, step) pairs that are due, oldest first, and tells the trainer of them.
 
         Args:
-          finished: Whether training has ended: nothing is removed any more, so nothing is claimed, told or skipped.
+          finished: Whether training has ended: nothing is removed any more, so nothing is claimed, told or left out.
         """
         wanted = self._wanted()
         if finished:
+            unevaluated.record_removed(self._trial, wanted, finished=True)
             return ledger.due(self._trial, wanted, finished=True)
         if time.monotonic() - self._checked_at >= _CHECK_S:
             self._checked_at = time.monotonic()
             self._hold_watches(wanted)
+            unevaluated.record_removed(self._trial, wanted, finished=False)
         # In this order: a checkpoint that lands in between is newer than `seen`, and thereby kept.
         seen = max(committed.committed_steps(self._trial.checkpoints), default=-1)
         due = self._without_too_many(ledger.due(self._trial, wanted, finished=False), wanted)
@@ -142,19 +142,9 @@ class Backlog:
             limit = limits[name]
             skipped |= {(name, step) for step in steps[:-limit]} if limit is not None else set()
         for name, step in sorted(skipped, key=lambda pair: pair[1]):
-            self._skip(name, step, limits[name])
+            why = f"more than {limits[name]} checkpoints were waiting (max_pending), the oldest was left out"
+            unevaluated.record_skipped(self._trial, name, step, why)
         return [pair for pair in due if pair not in skipped]
-
-    def _skip(self, name: str, step: int, limit: int | None) -> None:
-        record = {
-            "status": "skipped",
-            "values": {},
-            "num_examples": 0,
-            "error": f"more than {limit} checkpoints were waiting (max_pending), the oldest was left out",
-            "finished_ms": time.time_ns() // 1_000_000,
-        }
-        if results.write_eval_result(self._trial, name, step, record):
-            _logger.warning("%s: evaluator %s at step %d skipped: %s", self._trial.name, name, step, record["error"])
 
     def _tell(self, due: list[tuple[str, int]], seen: int, wanted: Mapping[str, ledger.Wanted]) -> None:
         for name in self._told_here(wanted):

@@ -63,6 +63,33 @@ def due(trial_dir: str | os.PathLike[str], wanted: Mapping[str, Wanted], *, fini
     return sorted(pairs - recorded, key=lambda pair: (pair[1], order[pair[0]]))
 
 
+def removed(
+    trial_dir: str | os.PathLike[str], wanted: Mapping[str, Wanted], *, finished: bool
+) -> list[tuple[str, int]]:
+    """Returns the (evaluator name, step) pairs that would be due, and whose checkpoint is there no more.
+
+    Args:
+      trial_dir: The trial's folder.
+      wanted: What each of its stand-alone evaluators wants, by name.
+      finished: Whether its training has ended. Until then what is missing after the newest checkpoint counts as not
+        made yet: a damaged one is set aside, and its step is made again.
+    """
+    folder = TrialDir(trial_dir)
+    steps = committed.committed_steps(folder.checkpoints)
+    saved = _with_removed(folder, steps)
+    gone = {step for step in saved if step not in steps and (finished or step < max(steps, default=-1))}
+    if not gone:
+        return []
+    last = saved[-1:] if finished else []
+    pairs = {
+        (name, step)
+        for name, one in wanted.items()
+        for step in (*_due(folder, name, one.strategy, saved, finished), *last)
+        if step in gone
+    }
+    return sorted(pairs - results.list_eval_results(folder), key=lambda pair: (pair[1], pair[0]))
+
+
 def has_ended(trial_dir: str | os.PathLike[str]) -> bool:
     """Returns whether the training of a trial has ended: its status says so, or its own last event."""
     folder = TrialDir(trial_dir)
@@ -85,7 +112,7 @@ def _with_removed(folder: TrialDir, steps: list[int]) -> list[int]:
         made = folder.path.stat().st_ino
     except FileNotFoundError:
         return steps
-    return sorted({*steps, *_saved(os.path.abspath(folder.events), made).steps()})
+    return sorted({*steps, *_saved(os.path.abspath(folder.events), made).times_s()})
 
 
 class _Saved:
@@ -93,18 +120,18 @@ class _Saved:
 
     def __init__(self, folder: str):
         self._events = events.EventFollower(folder)
-        self._steps: set[int] = set()
+        self._times_s: dict[int, float] = {}
         self._lock = threading.Lock()
 
-    def steps(self) -> set[int]:
-        """Returns the steps of the checkpoints so far."""
+    def times_s(self) -> dict[int, float]:
+        """Returns when each checkpoint so far was saved, by step."""
         with self._lock:
             for event in self._events.poll():
                 if event["kind"] == events.RESUMED_FROM:
-                    self._steps = {step for step in self._steps if step <= event["step"]}
+                    self._times_s = {step: time_s for step, time_s in self._times_s.items() if step <= event["step"]}
                 elif event["kind"] == "checkpoint":
-                    self._steps.add(event["step"])
-            return set(self._steps)
+                    self._times_s[event["step"]] = event.get("time_ms", 0) / 1000
+            return dict(self._times_s)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -13,6 +13,9 @@ from kauldron_core.rundir.layout import TrialDir
 from kauldron_core.rundir.leases import Lease
 from kauldron_core.rundir.results import Record
 
+REMOVED = "the checkpoint was removed before it could be evaluated"
+"""Why an evaluation was skipped."""
+
 _MAX_ERROR, _MAX_TRACEBACK = 500, 8000
 
 
@@ -79,8 +82,7 @@ def outcome(
 def failure(trial_dir: str | os.PathLike[str], step: int, error: Exception) -> Record:
     """Returns what a record says of a failure: `skipped` where the checkpoint is gone, else `failed`."""
     if not committed.is_committed(TrialDir(trial_dir).checkpoints, step):
-        text = "the checkpoint was removed before it could be evaluated"
-        return {"status": "skipped", "values": {}, "num_examples": 0, "error": text}
+        return {"status": "skipped", "values": {}, "num_examples": 0, "error": REMOVED}
     text = " ".join(str(error).split())[:_MAX_ERROR]
     return {
         "status": "failed",

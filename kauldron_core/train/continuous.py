@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from kauldron_core import ckpts, konfig, rundir
@@ -44,27 +45,37 @@ def continuous_eval(
         raise ConfigError("workdir: unset, there are no checkpoints to evaluate.")
     trial = rundir.TrialDir(trainer.workdir)
     wanted = {evaluator.name: _wanted(trainer, evaluator) for evaluator in _selected(trainer, names)}
-    states: dict[str, dict[int, AuxiliariesState]] = {name: {} for name in wanted}
-    news_s = time.monotonic()
     with contextlib.closing(rundir.Backlog(trial, lambda: wanted)) as backlog:
-        while True:
-            # In this order: a checkpoint that lands between the two looks is seen in the next round.
-            is_over = rundir.has_ended(trial)
-            due = backlog.look(finished=is_over)
-            if is_over and not due:
-                return {name: found[max(found)] for name, found in states.items() if found}
-            is_news = False
-            for name, step in due:
-                found = _evaluate(trainer, trial, name, step)
-                if found is not None:
-                    states[name][step], is_news = found, True
-                    break  # What is due may have changed meanwhile.
-            if is_news:
-                news_s = time.monotonic()
-            elif time.monotonic() - news_s > patience_s:
-                raise RunFailed(f"{trial.path}: no new checkpoint for {patience_s:g} s, and training has not ended.")
-            else:
-                time.sleep(poll_s)
+        states = _follow(trainer, trial, backlog, poll_s=poll_s, patience_s=patience_s)
+    if trainer.checkpointer is not None:
+        trainer.checkpointer.remove_surplus()
+    return {name: found[max(found)] for name, found in states.items()}
+
+
+def _follow(
+    trainer: Trainer, trial: rundir.TrialDir, backlog: rundir.Backlog, *, poll_s: float, patience_s: float
+) -> Mapping[str, Mapping[int, AuxiliariesState]]:
+    """Returns the states of all evaluations that are made here until training has ended, by name and step."""
+    states: dict[str, dict[int, AuxiliariesState]] = collections.defaultdict(dict)
+    news_s = time.monotonic()
+    while True:
+        # In this order: a checkpoint that lands between the two looks is seen in the next round.
+        is_over = rundir.has_ended(trial)
+        due = backlog.look(finished=is_over)
+        if is_over and not due:
+            return states
+        is_news = False
+        for name, step in due:
+            found = _evaluate(trainer, trial, name, step)
+            if found is not None:
+                states[name][step], is_news = found, True
+                break  # What is due may have changed meanwhile.
+        if is_news:
+            news_s = time.monotonic()
+        elif time.monotonic() - news_s > patience_s:
+            raise RunFailed(f"{trial.path}: no new checkpoint for {patience_s:g} s, and training has not ended.")
+        else:
+            time.sleep(poll_s)
 
 
 def _wanted(trainer: Trainer, evaluator: Evaluator) -> rundir.Wanted:

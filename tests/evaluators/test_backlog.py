@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -95,6 +96,78 @@ def test_where_nothing_is_removed_nothing_is_skipped(tmp_path: pathlib.Path) -> 
     assert backlog.look(finished=False) == [("test", step) for step in steps]
     assert backlog.look(finished=True) == [("test", step) for step in steps]
     backlog.close()
+
+
+def _save_on_record(trial: rundir.TrialDir, *steps: int, max_to_keep: int | None = 1) -> list[int]:
+    """Saves and tells of it, as a trainer does."""
+    left = []
+    with rundir.EventWriter(trial.events) as writer:
+        for step in steps:
+            left = _save(trial, step, max_to_keep=max_to_keep)
+            writer.append("checkpoint", step)
+    return left
+
+
+def _reasons(trial: rundir.TrialDir) -> dict[int, str]:
+    return {step: record["error"] for (_, step), record in rundir.read_eval_results(trial).items()}
+
+
+def test_what_was_removed_while_no_evaluator_lived_has_a_record_of_why(tmp_path: pathlib.Path) -> None:
+    """F16: four saves, one is kept, nobody evaluates till later: three that were due had no record of any kind."""
+    trial = _trial(tmp_path / "trial")
+    assert _save_on_record(trial, 10, 20, 30, 40) == [40]
+    backlog = evaluators.Backlog(trial)
+    assert backlog.look(finished=False) == [("test", 40)]
+    assert set(_reasons(trial)) == {10, 20, 30} and all("was removed before" in why for why in _reasons(trial).values())
+    backlog.close()
+    later = _trial(tmp_path / "later", test=tiny.evaluator(tiny.node("evals.EveryNCheckpoints", n=2)))
+    _save_on_record(later, 10, 20, 30, 40, 50)
+    assert [(task.name, task.step) for task in evaluators.plan_run(later, step="due").tasks] == [("test", 50)]
+    assert set(_reasons(later)) == {20, 40}, "of the others none was due"
+
+
+def test_checkpoints_removed_under_the_evaluator_each_have_a_record(tmp_path: pathlib.Path) -> None:
+    """F55: ten checkpoints were removed by hand; the one at work had a record, and the others were nowhere."""
+    trial = _trial(tmp_path / "trial", max_to_keep=None)
+    steps = list(range(10, 110, 10))
+    _save_on_record(trial, *steps, max_to_keep=None)
+    backlog = evaluators.Backlog(trial)
+    assert len(backlog.look(finished=True)) == 10
+    shutil.rmtree(trial.checkpoints)
+    with rundir.Lease.acquire(rundir.work_path(trial, "test", 30)) or pytest.fail("no lease"):
+        assert backlog.look(finished=True) == []
+        assert set(_reasons(trial)) == set(steps) - {30}, "who is at work on it says what came of it"
+    backlog.look(finished=True)
+    assert set(_reasons(trial)) == set(steps)
+    backlog.close()
+
+
+def test_the_newest_checkpoint_that_is_set_aside_will_be_made_again(tmp_path: pathlib.Path) -> None:
+    """F55: of a damaged checkpoint that training makes again nothing is recorded as removed."""
+    trial = _trial(tmp_path / "trial", max_to_keep=None)
+    _save_on_record(trial, 10, 20, max_to_keep=None)
+    (trial.checkpoints / "ckpt_20").rename(trial.checkpoints / "ckpt_20.damaged-1")
+    backlog = evaluators.Backlog(trial)
+    assert backlog.look(finished=False) == [("test", 10)]
+    assert not rundir.read_eval_results(trial)
+    backlog.close()
+
+
+def test_checkpoints_that_were_kept_for_evaluators_go_when_these_are_done(tmp_path: pathlib.Path) -> None:
+    """F16: after the last save nobody removed what had waited; the best one stays, by the evaluator's own result."""
+    trial = _trial(tmp_path / "trial")
+    cfg = konfig.load(trial.config_path)
+    cfg.checkpointer.best_metric, cfg.checkpointer.mode = "test/losses/total", "min"
+    konfig.save(cfg, trial.config_path)
+    backlog = evaluators.Backlog(trial)
+    backlog.look(finished=False)
+    assert _save(trial, 10, 20, 30, 40) == [10, 20, 30, 40]
+    for step, loss in ((10, 3.0), (20, 1.0), (30, 2.0)):
+        rundir.write_eval_result(trial, "test", step, {"status": "done", "values": {"losses/total": loss}})
+    backlog.look(finished=False)
+    backlog.close()
+    evaluators.remove_surplus(trial)
+    assert rundir.committed_steps(trial.checkpoints) == [20, 40]
 
 
 def test_for_an_evaluator_that_blocks_all_are_kept_also_when_it_has_died(tmp_path: pathlib.Path) -> None:

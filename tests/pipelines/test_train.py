@@ -42,6 +42,14 @@ def test_a_run_has_the_layout_of_a_sweep_with_one_trial(trained: rundir.RunDir) 
     assert {event["step"] for event in rundir.read_events(trial.events) if event["kind"] == "metrics"} == {1, 20}
 
 
+def test_max_to_keep_holds_after_the_end_too(tmp_path: Path) -> None:
+    """F16: four saves with `max_to_keep=1` wait for the evaluator that runs at the end, and all four stayed."""
+    assert train(tmp_path, "--cfg.checkpointer.max_to_keep=1", steps=40) == 0
+    (trial,) = rundir.RunDir(tmp_path / "one").trials()
+    assert rundir.list_eval_results(trial) == {("test", step) for step in (10, 20, 30, 40)}
+    assert rundir.committed_steps(trial.checkpoints) == [40]
+
+
 def test_the_same_command_again_does_nothing_more(trained: rundir.RunDir, capsys: pytest.CaptureFixture[str]) -> None:
     before = rundir.read_eval_results(trained.trials()[0])
     assert train(trained.path.parent) == 0

@@ -64,6 +64,18 @@ def test_every_trial_is_trained_and_every_checkpoint_evaluated_once(sweep):
         assert row.num_evaluations == len(tiny.STEPS)
 
 
+def test_checkpoints_that_waited_for_the_evaluator_go_after_it(sweep):
+    """F16: with `max_to_keep=1` what had waited for the evaluator till after the last save stayed for ever."""
+    plan, _, _ = sweep
+    run = rundir.RunDir(plan.run_dir)
+    assert [rundir.committed_steps(trial.checkpoints) for trial in run.trials()] == [
+        list(tiny.STEPS),
+        list(tiny.STEPS),
+        [tiny.NUM_STEPS],
+        [tiny.NUM_STEPS],
+    ]
+
+
 def test_workers_stay_warm_and_each_trial_has_its_own_logs(sweep):
     plan, _, _ = sweep
     run = rundir.RunDir(plan.run_dir)
