@@ -9,6 +9,7 @@ from typing import Any
 
 import ray_cluster
 from kauldron_core import konfig
+from kauldron_core.errors import ConfigError
 from pipelines import planning, run_folder
 from pipelines.experiment import Experiment
 from pipelines.packing import with_packs
@@ -79,7 +80,13 @@ class Sweep(spec.Sweep):
 
 
 def read_axes(config: Any, axes: Axes) -> list[konfig.Points]:
-    """Returns axes in whatever form they were given."""
+    """Returns axes in whatever form they were given.
+
+    Raises:
+      ConfigError: If they are none.
+    """
+    if isinstance(axes, str):
+        raise ConfigError(f"axes: {axes!r} is one text; give a list of them, [{axes!r}], or values by path.")
     if isinstance(axes, Mapping):
         return [konfig.axis(path, values) for path, values in axes.items()]
     return [konfig.from_strings(config, [one])[0] if isinstance(one, str) else one for one in axes]

@@ -204,8 +204,23 @@ class Chain:
 
 
 def axis(path: str, values: Iterable[Any]) -> Axis:
-    """Returns the axis of one path over `values`."""
-    return Axis((path,), tuple(values))
+    """Returns the axis of one path over `values`, those of NumPy as plain numbers.
+
+    Raises:
+      ConfigError: If there is one value and not several of them.
+    """
+    values = plain(values)
+    if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
+        raise ConfigError(f"--sweep.{path}: {values!r} is one value, and an axis is a list of them: [{values!r}].")
+    return Axis((path,), tuple(plain(value) for value in values))
+
+
+def plain(value: Any) -> Any:
+    """Returns arrays and scalars of NumPy and JAX as lists and numbers of Python, anything else as it is."""
+    if type(value) in (list, tuple):
+        return type(value)(map(plain, value))
+    is_array = hasattr(value, "dtype") and hasattr(value, "tolist")
+    return value.tolist() if is_array else value
 
 
 def product(*parts: Points) -> Product:

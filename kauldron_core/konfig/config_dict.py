@@ -13,7 +13,7 @@ from collections.abc import Generator, Mapping
 from typing import Any, NoReturn, Self
 
 from kauldron_core.errors import ConfigError, unknown_name
-from kauldron_core.konfig import casting, copying, encoding, names_of_nodes, nodes, printing, signatures
+from kauldron_core.konfig import casting, copying, decoding, encoding, names_of_nodes, nodes, printing, signatures
 from kauldron_core.konfig.evaluate import Evaluation
 from kauldron_core.konfig.markers import CONST, QUALNAME
 from kauldron_core.konfig.nodes import Node, kind_of
@@ -132,6 +132,8 @@ class ConfigDict(Node):
         return stored
 
     def _check_new(self, key: Any) -> None:
+        if isinstance(key, str) and key.startswith("__"):
+            decoding.refuse_unknown_marker(key, at="cfg")
         if self._locked:
             message = unknown_name("field", str(key), map(str, self._fields), at=self._konfig_label())
             raise KeyError(f"{message} The config is locked.")

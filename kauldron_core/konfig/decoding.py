@@ -6,6 +6,7 @@ import ast
 import base64
 import enum
 import pathlib
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 from kauldron_core import paths
@@ -35,11 +36,19 @@ MARKED: Final = frozenset(
         markers.PATH,
         markers.DTYPE,
         markers.SCALAR,
+        markers.FLOAT,
         markers.UNSAVED,
     }
 )
 MAX_MARKED: Final = 5
 """Marked dicts have no more keys than this, so that larger ones need no look."""
+_BESIDE: Final = {
+    markers.OP: ("args", "kwargs"),
+    markers.PATH: ("class",),
+    markers.PLACEHOLDER: ("required", "value", markers.ID),
+}
+"""What may stand beside a marker."""
+_DTYPE: Final = re.compile(r"[<>|=]?\w+(\[\w+\])?", re.ASCII)
 
 
 _PATH_CLASSES: Final = (
@@ -66,6 +75,9 @@ class Marked:
     def read(self) -> Any:
         """Returns the value that the dict stands for."""
         marker = next(key for key in self._source if key in MARKED)
+        for key in self._source:
+            if key != marker and key not in (beside := _BESIDE.get(marker, ())):
+                raise ConfigError(unknown_name(f"key beside {marker}", str(key), beside, at=self._builder.place()))
         try:
             return getattr(self, f"_read{marker.rstrip('_')}")(self._source[marker])
         except (TypeError, ValueError, AttributeError, OverflowError, LookupError) as error:
@@ -95,7 +107,7 @@ class Marked:
         return base64.b64decode(value, validate=True)
 
     def _read__complex(self, value: list[float]) -> complex:
-        return complex(*_list(value))
+        return complex(*self._convert(_list(value)))
 
     def _read__enum(self, value: str) -> Any:
         try:
@@ -113,13 +125,22 @@ class Marked:
         return _numpy_dtype(value)
 
     def _read__scalar(self, value: list[Any]) -> Any:
-        dtype, number = _list(value)
+        dtype, number = self._convert(_list(value))
         if is_a(number, list):
             number = complex(*number)
         kind = _numpy_dtype(dtype)
-        if kind.kind in "OSUM" or not isinstance(number, (bool, int, float, complex)):
+        if kind.kind in "OSU" or kind.name.startswith("void") or not isinstance(number, (bool, int, float, complex)):
             raise TypeError(f"{dtype} {number!r}")
+        if kind.kind in "mM":
+            import numpy as np
+
+            return np.int64(number).astype(kind)
         return kind.type(number)
+
+    def _read__float(self, value: str) -> float:
+        if value not in ("NaN", "Infinity", "-Infinity"):
+            raise TypeError(f"{value!r} is none of NaN, Infinity, -Infinity")
+        return float(value)
 
     def _read__unsaved(self, value: Any) -> Any:
         raise ConfigError(
@@ -184,11 +205,32 @@ def is_number_of_numpy(value: Any) -> bool:
     return bool(names & {"numpy.generic", "numpy.dtype"})
 
 
+def dtype_text(dtype: Any) -> str | None:
+    """Returns the text that a file keeps of a NumPy dtype, None where there is none that gives it back."""
+    for text in (dtype.name, dtype.str):
+        try:
+            # Equal dtypes may differ in what they carry along.
+            if _numpy_dtype(text) == dtype and dtype.metadata is None:
+                return text
+        except (ConfigError, TypeError, ValueError, AttributeError):
+            continue
+    return None
+
+
+def refuse_unknown_marker(name: str, *, at: str) -> None:
+    """Refuses a key of the form `__x__` that means nothing here: what it meant where it was written would be lost."""
+    if name.startswith("__") and name.endswith("__") and len(name) > 4 and name not in _KEYS:
+        raise ConfigError(unknown_name("marker", name, sorted({*_KEYS, *MARKED}), at=at))
+
+
+_KEYS: Final = (markers.QUALNAME, markers.CONST, markers.ID)
+
+
 def _numpy_dtype(name: Any) -> Any:
     """Returns the dtype of that name; NumPy is only imported for configs that hold one."""
     import numpy as np
 
-    if not isinstance(name, str) or not name.isidentifier():
+    if not isinstance(name, str) or not _DTYPE.fullmatch(name):
         raise ConfigError(f"{name!r} is not the name of a dtype")
     try:
         return np.dtype(name)

@@ -285,14 +285,20 @@ def _path(value: pathlib.PurePath) -> dict[str, Any]:
 
 
 def _numpy(value: Any) -> Any:
-    if hasattr(value, "newbyteorder") and hasattr(value, "itemsize") and not hasattr(value, "item"):
-        return {markers.DTYPE: value.name}
-    number = value.item()
+    is_dtype = not hasattr(value, "item")
+    dtype = value if is_dtype else value.dtype
+    text = decoding.dtype_text(dtype)
+    if text is None:
+        raise Unsavable(f"the dtype {dtype} has no text that gives it back")
+    if is_dtype:
+        return {markers.DTYPE: text}
+    # Times as the integer that they are: as objects of Python they lose their unit.
+    number = int(value.astype("int64")) if dtype.kind in "mM" else value.item()
     if isinstance(number, complex):
         number = [number.real, number.imag]
     elif not isinstance(number, (bool, int, float)):
-        raise Unsavable(f"a {value.dtype} cannot be written")
-    return {markers.SCALAR: [value.dtype.name, number]}
+        raise Unsavable(f"a {dtype.name} cannot be written")
+    return {markers.SCALAR: [text, number]}
 
 
 def _sorted(keys: Iterable[Any]) -> list[Any]:

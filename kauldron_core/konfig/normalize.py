@@ -119,7 +119,10 @@ class Builder:
                 self.left_out.append(paths.join(self.place(), key))
                 continue
             if type(key) is str:
-                key = decoding.key(key, trusted=self._trusted) if key.startswith(RAW) else key
+                if key.startswith(RAW):
+                    key = decoding.key(key, trusted=self._trusted)
+                elif key.startswith("__"):
+                    decoding.refuse_unknown_marker(key, at=self.place())
             elif type(key) is int and not is_plain:
                 key = str(key)
             target[key] = self.below(key, value)

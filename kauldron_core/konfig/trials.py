@@ -13,7 +13,7 @@ from typing import Any
 from kauldron_core import paths
 from kauldron_core.errors import ConfigError
 from kauldron_core.konfig import hints
-from kauldron_core.konfig.axes import Point, Points, Product
+from kauldron_core.konfig.axes import Point, Points, Product, plain
 from kauldron_core.konfig.axis_text import FLAG
 from kauldron_core.konfig.casting import PLAIN
 from kauldron_core.konfig.config_dict import ConfigDict
@@ -134,7 +134,7 @@ def _stored(points: Sequence[Point]) -> list[Point]:
                 raise ConfigError(f"{FLAG}{path}: {one_line(str(error))}") from error
         return known[id(value)][1]
 
-    return [tuple((path, stored(path, value)) for path, value in point) for point in points]
+    return [tuple((path, stored(path, plain(value))) for path, value in point) for point in points]
 
 
 def _refuse_unread(cfg: Any, swept: Iterable[str]) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
 
 from kauldron_core import konfig
 from kauldron_core.errors import ConfigError
@@ -110,6 +111,63 @@ def test_paths_of_etils_come_back():
     from etils import epath
 
     assert same(round_trip(epath.Path("a/b")), epath.Path("a/b"))
+
+
+DTYPES = st.one_of(
+    npst.scalar_dtypes(),
+    npst.datetime64_dtypes(endianness="?"),
+    npst.timedelta64_dtypes(endianness="?"),
+    npst.byte_string_dtypes(endianness="?"),
+    npst.unicode_string_dtypes(endianness="?"),
+    npst.array_dtypes(),
+    npst.nested_dtypes(),
+)
+
+
+@given(DTYPES)
+def test_a_dtype_comes_back_or_is_refused_with_its_path(dtype):
+    """F32: big-endian, times, texts and structures came back as another dtype, or could not be read again."""
+    try:
+        text = konfig.to_json(konfig.ConfigDict({"inner": {"dtype": dtype}}))
+    except ConfigError as error:
+        assert "cfg.inner.dtype: cannot be saved: the dtype" in str(error)
+        assert dtype.subdtype is not None or dtype.fields is not None
+    else:
+        found = konfig.from_json(text).inner.dtype
+        assert found == dtype and found.str == dtype.str
+
+
+@pytest.mark.parametrize("unit", ["D", "s", "ns", "25us"])
+def test_times_come_back_with_their_unit(unit):
+    """F32: a moment was saved as a number without its unit, and could not be read."""
+    for value in (np.datetime64(12345, unit), np.timedelta64(-7, unit), np.datetime64("NaT", unit)):
+        found = round_trip(value)
+        assert found.dtype == value.dtype and found.astype("int64") == value.astype("int64")
+
+
+@pytest.mark.parametrize(
+    ("written", "named"),
+    [
+        ({"f": {"__qualname__": "optax:adam", "__partial__": True}}, "cfg.f: unknown marker '__partial__'"),
+        ({"f": {"x": {"__decimal__": "1.0"}}}, "cfg.f.x: unknown marker '__decimal__'"),
+        ({"__version__": 2}, "cfg: unknown marker '__version__'"),
+        ({"f": [{"__tuple__": [1], "__partial__": 1}]}, r"cfg.f\[0\]: unknown key beside __tuple__ '__partial__'"),
+        ({"f": {"__tupel__": [1]}}, r"cfg.f: unknown marker '__tupel__'. Did you mean '__tuple__'"),
+        ({"f": {"__path__": "a", "kind": "b"}}, "cfg.f: unknown key beside __path__ 'kind'"),
+    ],
+)
+def test_unknown_markers_are_refused_and_named(written, named):
+    """F33: what another version had written became an argument of a call, or a dict."""
+    for read in (lambda: konfig.from_json(json.dumps(written)), lambda: konfig.ConfigDict(written)):
+        with pytest.raises(ConfigError, match=named):
+            read()
+
+
+def test_a_field_that_looks_like_a_marker_is_refused_when_it_is_set():
+    """F33: it could be saved, and not be read again."""
+    cfg = konfig.ConfigDict({"a": {}})
+    with pytest.raises(ConfigError, match=r"unknown marker '__kind__'"):
+        cfg.a["__kind__"] = 1
 
 
 LEAVES = st.one_of(

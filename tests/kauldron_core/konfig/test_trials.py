@@ -10,6 +10,7 @@ from typing import Any
 
 import hypothesis
 import hypothesis.strategies as st
+import numpy as np
 import pytest
 
 from kauldron_core import konfig
@@ -241,3 +242,29 @@ def test_expanding_leaves_the_config_as_it_was(axes: list[list[int]]) -> None:
         trial_cfg = trial.config(cfg)
         assert all(trial_cfg[path] == value for path, value in trial.overrides)
         assert trial_cfg.y == trial_cfg.x0
+
+
+def test_values_of_numpy_are_plain_numbers_in_an_axis():
+    """F34: `np.linspace` and `np.arange` as axes were refused, for their numbers are no floats and ints of Python."""
+    cfg = konfig.ConfigDict({"rate": 0.1, "width": 3, "pair": (1, 2)})
+    axes = [
+        konfig.axis("rate", np.linspace(0.01, 0.1, 2)),
+        konfig.listed([{"width": np.int64(4), "pair": (np.int32(5), 6)}]),
+    ]
+    trials = konfig.expand(cfg, axes)
+    assert [dict(trial.overrides) for trial in trials] == [
+        {"rate": rate, "width": 4, "pair": (5, 6)} for rate in (0.01, 0.1)
+    ]
+    assert {type(trial.overrides[0][1]) for trial in trials} == {float}
+    assert [type(value) for value in konfig.axis("width", np.arange(2)).values] == [int, int]
+    assert konfig.axis("rate", [np.float32(0.5)]).values == (0.5,)
+    assert [trial.name for trial in trials] == [
+        trial.name for trial in konfig.expand(cfg, [konfig.axis("rate", [0.01, 0.1]), axes[1]])
+    ]
+
+
+@pytest.mark.parametrize("value", ["adam", b"x", 0.1, np.float64(0.1), {"a": 1}])
+def test_one_value_is_no_axis(value):
+    """F34: a text was split into its letters."""
+    with pytest.raises(ConfigError, match=r"--sweep\.name: .* is one value, and an axis is a list of them: \["):
+        konfig.axis("name", value)
