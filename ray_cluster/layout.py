@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from collections.abc import Iterable, Mapping
@@ -106,7 +105,7 @@ def is_tried_again(folder: rundir.TrialDir, plan: Plan) -> bool:
 
 def _difference(folder: rundir.TrialDir, trial: PlannedTrial) -> str:
     standing = _leaves(rundir.read_json(folder.config_path))
-    wanted = _leaves(json.loads(trial.config_json))
+    wanted = _leaves(rundir.parse(trial.config_json.encode(), folder.config_path))
     path = next(path for path in {**standing, **wanted} if standing.get(path) != wanted.get(path))
     return (
         f"--run.name: {folder.path} holds another trial of this name: {path} is {standing.get(path)!r} there and"

@@ -163,7 +163,9 @@ class Checkpointer:
             if jax.process_index() == 0:  # It alone writes metadata, renames and removes.
                 self._folder.begin_save(step)
                 metadata["owner"] = self._folder.mark
-        self._saver.start(layout.step_path(self.directory, step), state=state, data_state=data_state, metadata=metadata)
+        path = layout.step_path(self.directory, step)
+        told = rundir.strict({"data_state": data_state, "metadata": metadata})
+        self._saver.start(path, state=state, **told)
         self._clock.restart()
 
     def point(self, target: Row, spec: Any, data_state: Any = None, *, step: int) -> None:

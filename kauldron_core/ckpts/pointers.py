@@ -80,7 +80,7 @@ def write(path: epath.Path, target: Row, *, data_state: Any, metadata: Mapping[s
     draft = path.with_name(f".{path.name}.draft-{uuid.uuid4().hex}")
     for part, content in ((layout.DATA, {"iterator": data_state}), (layout.METADATA, metadata)):
         (draft / part).mkdir(parents=True)
-        (draft / part / layout.METADATA).write_text(json.dumps(content))
+        (draft / part / layout.METADATA).write_text(rundir.dumps(content))
     # Relative, so that the run directory can be moved.
     place = os.path.relpath(target.path, path)
     (draft / layout.POINTER).write_text(json.dumps({"pack": place, "row": target.row, "size": target.size}))

@@ -7,12 +7,11 @@ import base64
 import enum
 import pathlib
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from kauldron_core import paths
 from kauldron_core.errors import ConfigError, unknown_name
 from kauldron_core.konfig import markers, operations
-from kauldron_core.konfig.nodes import is_a
 from kauldron_core.konfig.references import OpRef, PathRef, Placeholder
 from kauldron_core.konfig.targets import find_target
 from kauldron_core.konfig.trusting import UntrustedError
@@ -107,7 +106,8 @@ class Marked:
         return base64.b64decode(value, validate=True)
 
     def _read__complex(self, value: list[float]) -> complex:
-        return complex(*self._convert(_list(value)))
+        parts: list[Any] = self._convert(_list(value))
+        return complex(*parts)
 
     def _read__enum(self, value: str) -> Any:
         try:
@@ -126,12 +126,12 @@ class Marked:
 
     def _read__scalar(self, value: list[Any]) -> Any:
         dtype, number = self._convert(_list(value))
-        if is_a(number, list):
-            number = complex(*number)
+        if isinstance(number, list):
+            number = complex(*cast("list[float]", number))
         kind = _numpy_dtype(dtype)
         if kind.kind in "OSU" or kind.name.startswith("void") or not isinstance(number, (bool, int, float, complex)):
             raise TypeError(f"{dtype} {number!r}")
-        if kind.kind in "mM":
+        if kind.kind in "mM" and isinstance(number, int):
             import numpy as np
 
             return np.int64(number).astype(kind)

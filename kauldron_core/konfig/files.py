@@ -35,7 +35,10 @@ def to_json(cfg: Any, references: bool = True, *, indent: int | None = None) -> 
       ConfigError: With the path of a value that JSON cannot hold.
     """
     separators = (",", ":") if indent is None and references else None
-    return json.dumps(encode(cfg, references=references), indent=indent, separators=separators)
+    body = encode(cfg, references=references)
+    if not references:
+        return json.dumps(body, indent=indent, separators=separators)
+    return _strict_text(body, indent=indent, separators=separators)
 
 
 def from_json(text: str, *, source: str = "a JSON text") -> ConfigDict:
@@ -67,7 +70,7 @@ def save(cfg: Any, path: str | os.PathLike[str]) -> None:
     from kauldron_core.rundir.atomic import write_atomic  # Loaded on use: only saving needs the room.
 
     body = encode(cfg, references=True)
-    write_atomic(pathlib.Path(path), json.dumps({FORMAT: VERSION, "config": body}, indent=1) + "\n")
+    write_atomic(pathlib.Path(path), _strict_text({FORMAT: VERSION, "config": body}, indent=1) + "\n")
 
 
 def load(path: str | os.PathLike[str]) -> ConfigDict:
@@ -87,6 +90,16 @@ def load(path: str | os.PathLike[str]) -> ConfigDict:
     except UnicodeDecodeError:
         raise DamagedFile(f"{path}: not a text file") from None
     return from_json(text, source=str(path))
+
+
+def _strict_text(body: Any, *, indent: int | None, separators: tuple[str, str] | None = None) -> str:
+    """Returns JSON that every reader takes: NaN and infinities become marked dicts."""
+    try:
+        return json.dumps(body, indent=indent, separators=separators, allow_nan=False)
+    except ValueError:
+        from kauldron_core.rundir.json_text import dumps  # Loaded on use: few configs hold such numbers.
+
+        return dumps(body, indent=indent, separators=separators)
 
 
 def from_data(data: Any, *, source: str) -> ConfigDict:

@@ -24,6 +24,7 @@ from kauldron_core.rundir.events import (
 )
 from kauldron_core.rundir.examples import read_examples, write_examples
 from kauldron_core.rundir.finding import find_one_trial, find_trial, find_trials
+from kauldron_core.rundir.json_text import dumps, strict
 from kauldron_core.rundir.layout import FORMAT, PackDir, RunDir, TrialDir
 from kauldron_core.rundir.leases import Holder, Lease, read_holder
 from kauldron_core.rundir.ledger import Strategy, Wanted, due, has_ended
@@ -109,6 +110,7 @@ __all__ = [
     "committed_steps",
     "create_exclusive",
     "due",
+    "dumps",
     "failure",
     "find_one_trial",
     "find_trial",
@@ -148,6 +150,7 @@ __all__ = [
     "result_path",
     "run_watch_path",
     "saved_at_s",
+    "strict",
     "to_pointer",
     "try_writing",
     "watch_path",

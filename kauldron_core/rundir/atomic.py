@@ -10,13 +10,12 @@ from __future__ import annotations
 import errno
 import functools
 import hashlib
-import json
 import os
 import pathlib
 import time
 from typing import Any
 
-from kauldron_core.rundir import processes
+from kauldron_core.rundir import json_text, processes
 
 _TEMPORARY = ".tmp-"
 
@@ -64,8 +63,8 @@ def write_json(path: str | os.PathLike[str], value: Any) -> None:
 
 
 def to_json_text(value: Any, *, indent: int | None = 2) -> str:
-    """Returns `value` as JSON text; NumPy and JAX scalars are written as plain numbers."""
-    return json.dumps(value, indent=indent, default=_plain) + "\n"
+    """Returns `value` as strict JSON text; NumPy and JAX scalars are written as plain numbers."""
+    return json_text.dumps(value, indent=indent, default=_plain) + "\n"
 
 
 def make_folder(path: str | os.PathLike[str]) -> pathlib.Path:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from kauldron_core.errors import ConfigError, unknown_name
-from kauldron_core.rundir import atomic, formats, names, reading, results, status, tables
+from kauldron_core.rundir import atomic, formats, json_text, names, reading, results, status, tables
 from kauldron_core.rundir import lock as lock_lib
 
 FORMAT = 1
@@ -78,9 +78,14 @@ class TrialDir(_TrainingDir):
         atomic.make_folder(self.path)
         if not atomic.create_exclusive(self.config_path, config_json):
             standing = reading.read_bytes(self.config_path)
-            if standing != config_json.encode():
+            if standing != config_json.encode() and not self._is_same(standing, config_json):
                 raise ConfigError(f"{self.config_path}: holds another config. Choose another name or run directory.")
         return self
+
+    def _is_same(self, standing: bytes, config_json: str) -> bool:
+        """Returns whether two texts say the same: the spelling of NaN and infinities has changed."""
+        texts = (json_text.dumps(reading.parse(data, self.config_path)) for data in (standing, config_json.encode()))
+        return next(texts) == next(texts)
 
     def status(self) -> str:
         """Returns the trial's status; `queued` when nothing was written yet, `damaged` where it can't be read."""

@@ -7,13 +7,13 @@ fit is a `DamagedFile`: whoever looks at a run says so in one line, and goes on 
 from __future__ import annotations
 
 import errno
-import json
 import os
 import stat
 from collections.abc import Callable
 from typing import Any
 
 from kauldron_core.errors import DamagedFile
+from kauldron_core.rundir import json_text
 
 MAX_BYTES = 1 << 26
 """Largest file that is read; `sweep.json` of a hundred thousand trials has half of it."""
@@ -74,7 +74,7 @@ def read_bytes(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> b
 def parse(data: bytes, path: str | os.PathLike[str], check: Check | None = None) -> Any:
     """Returns the value of JSON text from the file `path`; see `read_json`."""
     try:
-        value = json.loads(data)
+        value = json_text.loads(data)
     except (ValueError, RecursionError) as error:
         what = "it is empty" if not data.strip() else f"it is not JSON ({_shortly(error)})"
         raise _damaged(path, what) from None

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from kauldron_core.rundir import atomic
+from kauldron_core.rundir import atomic, json_text
 
 _SCALARS = (bool, int, float, str)
 
@@ -44,7 +43,7 @@ def _column(values: list[Any]) -> list[Any]:
         return [None if value is None else float(value) for value in plain]
     if len(kinds) <= 1 and kinds <= set(_SCALARS) and all(map(_fits, plain)):
         return plain
-    return [None if value is None else json.dumps(value, default=str) for value in plain]
+    return [None if value is None else json_text.dumps(value, default=str) for value in plain]
 
 
 def _fits(value: Any) -> bool:

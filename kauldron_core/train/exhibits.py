@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import pathlib
 from collections.abc import Mapping
 from typing import Any
@@ -35,7 +34,7 @@ def _as_file(value: Any) -> tuple[str, bytes]:
         return ".png", encode_png(np.asarray(summaries.grid(value)))
     if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
         return ".txt", "\n---\n".join(value).encode()
-    return ".json", json.dumps(value, default=_plain).encode()
+    return ".json", rundir.dumps(value, default=_plain).encode()
 
 
 def _plain(value: Any) -> Any:

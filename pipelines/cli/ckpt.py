@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -80,7 +79,7 @@ def ls(place: str, trial: str | None, as_json: bool, trust: Sequence[str], trust
             trials.remove(one)
             click.echo(str(error), err=True)
     if as_json:
-        click.echo(json.dumps({name: [dataclasses.asdict(entry) for entry in one] for name, one in found.items()}))
+        click.echo(rundir.dumps({name: [dataclasses.asdict(entry) for entry in one] for name, one in found.items()}))
         return DONE
     console = make_console()
     for one in trials:
@@ -118,7 +117,7 @@ def show(
     if "state" not in metadata:
         raise ConfigError(f"{path}: damaged, its metadata can't be read.")
     if as_json:
-        click.echo(json.dumps({"path": str(path), "num_bytes": facts.num_bytes(Path(path)), **metadata}))
+        click.echo(rundir.dumps({"path": str(path), "num_bytes": facts.num_bytes(Path(path)), **metadata}))
         return DONE
     rows = facts.arrays(metadata)
     console = make_console()

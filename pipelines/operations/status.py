@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Sequence
@@ -45,7 +44,7 @@ def command(path: str, follow: bool, as_json: bool) -> int:
     for trial in state.trials.values():
         trial.status = status_of(trial.status, is_driven=driven)
     if as_json:
-        click.echo(json.dumps(_as_json(run_dir, state), indent=2))
+        click.echo(rundir.dumps(_as_json(run_dir, state), indent=2))
     else:
         _print(run_dir, state)
     return DONE
