@@ -6,6 +6,7 @@ The rules:
   left out, and the tag `kdr.rewound` says so.
 * NaN is recorded as NaN. MLflow stores infinity as an ordinary number (1.8e308), so an infinity is recorded as NaN too
   and counted in the tag `kdr.infinite.<metric>`.
+* A metric whose name MLflow does not take stands under another one, and the tag `kdr.names` has the original.
 * What is not a number is left out, with one warning a metric.
 * What a trial took over from another one in population based training stands in the tag `kdr.inherited`.
 * A stand-alone evaluation is a point as often as it was finished: `kdr eval --again` adds a second one at the same
@@ -14,12 +15,13 @@ The rules:
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from kauldron_core import rundir
-from pipelines.tracking.names import NameTable
+from pipelines.tracking.names import changed_names, clean_name
 
 
 class Point(NamedTuple):
@@ -39,7 +41,7 @@ class Curves:
     """
 
     def __init__(self, recorded: Mapping[str, int] | None = None) -> None:
-        self._names = NameTable()
+        self._names: dict[str, str] = {}  # clean names by those of the files
         self._recorded = dict(recorded or {})
         self._last_step: dict[str, int] = {}
         self._infinite: dict[str, tuple[int, int, float]] = {}  # count, first step, first value
@@ -85,6 +87,8 @@ class Curves:
             tags["kdr.rewound"] = ", ".join(f"to step {step}" for step in self._rewinds)
         if self._inherited:
             tags["kdr.inherited"] = "; ".join(self._inherited)
+        if changed := changed_names(self._names):
+            tags["kdr.names"] = json.dumps(changed, ensure_ascii=False)
         if self._again:
             tags["kdr.evaluated_again"] = ", ".join(self._again)
         return tags
@@ -98,9 +102,14 @@ class Curves:
         for name, value in values.items():
             full = name if name.startswith(f"{prefix}/") else f"{prefix}/{name}"
             if rundir.formats.is_number(value):
-                yield Point(self._names[full], float(value), time_ms, step)
+                yield Point(self._name(full), float(value), time_ms, step)
             else:
                 self._not_numbers.add(full)
+
+    def _name(self, name: str) -> str:
+        if name not in self._names:
+            self._names[name] = clean_name(name)
+        return self._names[name]
 
     def _is_first(self, point: Point) -> bool:
         """Says whether this step of a training metric was not seen before."""

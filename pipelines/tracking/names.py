@@ -1,36 +1,64 @@
-"""Names and texts in a form that MLflow accepts, by one rule for parameters, metrics and tags.
+"""Names and texts in a form that MLflow accepts. What becomes of a name depends on that name alone.
 
 MLflow allows letters, digits, `_ - . : /` and spaces in a name, at most 250 characters, and no name that changes when
 it is read as a path (`a//b`, `../a`). The rule here:
 
-1. `[0]` and `['x']` become `.0` and `.x`, so `layers[0].units` is `layers.0.units`;
-2. `@` becomes `_at_` (`recall@5` is `recall_at_5`), every other character that is not allowed becomes `_`;
-3. empty, `.` and `..` parts between slashes become `_`;
-4. a name over 250 characters keeps its first 240 and gets a hash;
-5. where two names of one run come out the same, the later one gets a hash.
+1. a name that is allowed stays as it is;
+2. characters that are not are written as `_x..._` with their codes: `recall@5` is `recall_x40_5`, `a,b` is `a_x2c_b`;
+3. so are the dots of `.` and `..` between slashes; nothing between slashes is `_x_`;
+4. an underscore that would begin such a code is written as a code itself, so that every name can be turned back
+   (`original_name`) and no two names become one;
+5. a name over 250 characters keeps its first 233 and gets a hash;
+6. in parameters, whose names are paths, `layers[0].units` is `layers.0.units`, which is the same path.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 MAX_NAME = 250
 MAX_PARAM = 6000
 MAX_TAG = 8000
 
-_INDEX = re.compile(r"\[\s*(['\"]?)([^\[\]]*?)\1\s*\]")
-_FORBIDDEN = re.compile(r"[^\w\-.: /]")
+_INDEX = re.compile(r"\[(\d+)\]")
+_FORBIDDEN = re.compile(r"[^\w\-.: /]+")
+_LIKE_A_CODE = re.compile(r"_(?=x[0-9a-f-]*(?:_|[^\w\-.: /]))")
+_CODE = re.compile(r"_x([0-9a-f-]*)_")
+_DIGEST_CHARS = 16
 
 
 def clean_name(name: str) -> str:
-    """Returns `name` in a form that MLflow accepts; a name that it accepts already is returned as it is."""
-    text = _INDEX.sub(lambda match: f".{match[2]}", name)
-    text = _FORBIDDEN.sub("_", text.replace("@", "_at_"))
-    text = "/".join("_" if part in ("", ".", "..") else part for part in text.split("/"))
-    return text if len(text) <= MAX_NAME else f"{text[: MAX_NAME - 10]}-{_digest(name)}"
+    """Returns `name` in a form that MLflow accepts; one that it accepts already is returned as it is."""
+    text = _FORBIDDEN.sub(lambda match: _code(match[0]), _LIKE_A_CODE.sub(_code("_"), name))
+    text = "/".join(_code(part) if part in ("", ".", "..") else part for part in text.split("/"))
+    text = f"{_code('.')}{text[1:]}" if text.startswith("..") else text
+    return fitting_name(text, name)
+
+
+def original_name(clean: str) -> str:
+    """Returns the name that `clean_name` made `clean` of, if it was not too long."""
+    return _CODE.sub(lambda match: "".join(chr(int(code, 16)) for code in match[1].split("-") if code), clean)
+
+
+def fitting_name(clean: str, original: str | None = None) -> str:
+    """Returns a clean name, cut where it is too long."""
+    if len(clean) <= MAX_NAME:
+        return clean
+    digest = hashlib.sha1((original or clean).encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest()
+    return f"{clean[: MAX_NAME - _DIGEST_CHARS - 1]}-{digest[:_DIGEST_CHARS]}"
+
+
+def parameter_name(path: str) -> str:
+    """Returns the name of the parameter for a config path."""
+    return clean_name(_INDEX.sub(r".\1", path))
+
+
+def changed_names(names: Iterable[str]) -> dict[str, str]:
+    """Returns the originals of the names that MLflow does not take as they are, by clean name."""
+    return {clean: name for name in names if (clean := clean_name(name)) != name}
 
 
 def clean_text(text: str, limit: int = MAX_PARAM) -> str:
@@ -41,31 +69,10 @@ def clean_text(text: str, limit: int = MAX_PARAM) -> str:
     return text[: limit - len(note)] + note
 
 
-class NameTable:
-    """The names of one run: the same original always gives the same name, two originals never share one."""
-
-    def __init__(self) -> None:
-        self._by_original: dict[str, str] = {}
-        self._owners: dict[str, str] = {}
-
-    def __getitem__(self, original: str) -> str:
-        if original not in self._by_original:
-            self._by_original[original] = self._claim(original)
-        return self._by_original[original]
-
-    def _claim(self, original: str) -> str:
-        name = clean_name(original)
-        if self._owners.setdefault(name, original) != original:
-            name = f"{name[: MAX_NAME - 10]}-{_digest(original)}"
-            self._owners[name] = original
-        return name
-
-
 def as_params(settings: Mapping[str, Any]) -> dict[str, str]:
     """Returns settings by path as MLflow parameters: texts under clean names."""
-    names = NameTable()
-    return {names[path]: value if isinstance(value, str) else repr(value) for path, value in settings.items()}
+    return {parameter_name(path): value if isinstance(value, str) else repr(value) for path, value in settings.items()}
 
 
-def _digest(text: str) -> str:
-    return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()[:8]
+def _code(text: str) -> str:
+    return f"_x{'-'.join(f'{ord(char):x}' for char in text)}_"

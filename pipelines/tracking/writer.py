@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pipelines.tracking.curves import Point
-from pipelines.tracking.names import MAX_PARAM, MAX_TAG, clean_name, clean_text
+from pipelines.tracking.names import MAX_PARAM, MAX_TAG, clean_text, fitting_name
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
@@ -50,10 +50,10 @@ class RunWriter:
             self._send("params", chunk)
 
     def tags(self, tags: Mapping[str, str]) -> None:
-        """Writes tags, over those that stand."""
+        """Writes tags, whose names are clean, over those that stand."""
         from mlflow.entities import RunTag
 
-        entries = [RunTag(clean_name(key), clean_text(value, MAX_TAG)) for key, value in tags.items()]
+        entries = [RunTag(fitting_name(key), clean_text(value, MAX_TAG)) for key, value in tags.items()]
         for chunk in _chunks(entries, _TEXTS_A_BATCH):
             self._send("tags", chunk)
 

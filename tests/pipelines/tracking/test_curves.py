@@ -1,5 +1,6 @@
 """Which values of a trial become points."""
 
+import json
 import math
 from typing import Any
 
@@ -77,3 +78,17 @@ def test_what_was_taken_over_from_another_trial_is_a_tag() -> None:
     changes = {"optimizer.learning_rate": [0.1, 0.08]}
     assert curves.add_event({"kind": "inherited", "step": 40, "donor": "0001", "changes": changes}) == []
     assert curves.tags == {"kdr.inherited": "at step 40 from 0001: optimizer.learning_rate 0.1 -> 0.08"}
+
+
+def test_a_metric_has_one_key_whatever_came_before_it() -> None:
+    """F36: in another order in another trial `recall@5` had another key, and the curves of two trials did not meet."""
+    names = ("recall@5", "recall_at_5", "a,b", "a=b")
+    event = {"kind": "metrics", "split": "val", "step": 1, "time_ms": 1}
+    found = []
+    for order in (names, names[::-1]):
+        curves = Curves()
+        points = [curves.add_event({**event, "values": {name: 1.0}})[0] for name in order]
+        found.append(dict(zip(order, (point.key for point in points), strict=True)))
+        assert json.loads(curves.tags["kdr.names"])["val/recall_x40_5"] == "val/recall@5"
+    assert found[0] == found[1] and len(set(found[0].values())) == 4
+    assert found[0]["recall_at_5"] == "val/recall_at_5"
