@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,7 @@ def read_spec(run: rundir.RunDir, changes: Sequence[tuple[str, str]] = ()) -> Sw
     place = {"name": run.name, "root": str(run.path.parent)}
     spec = konfig.ConfigDict({"__qualname__": "ray_cluster.spec:Sweep", **place})
     _fill(spec, {name: value for name, value in run.sweep.get("run", {}).items() if name not in place}, run)
+    _refuse_code_of_runs(spec, [path for path, _ in changes])
     for path, text in changes:
         if path in place:
             raise ConfigError(f"--run.{path}={text}: a run that goes on stays where it is, in {run.path}.")
@@ -120,6 +122,23 @@ def _fill(spec: konfig.ConfigDict, known: Mapping[str, Any], run: rundir.RunDir)
             place.set(place.slot.fit(value))
         except Misfit as misfit:
             raise ConfigError(f"{at}{name}: a {type(value).__name__} does not fit, expected {misfit}.") from None
+
+
+def _refuse_code_of_runs(spec: konfig.ConfigDict, given: Sequence[str]) -> None:
+    """Refuses to send code to the nodes that a run brings along, because the run's own file says so.
+
+    Raises:
+      ConfigError: If a folder of code lies in a run directory and was not given anew.
+    """
+    for name in ("working_dir", "py_modules"):
+        named = (spec.get(name) or ()) if name not in given else ()
+        for text in [named] if isinstance(named, str) else named:
+            place = rundir.local_path(str(text), at=f"--run.{name}").absolute()
+            if any(rundir.RunDir(folder).exists() for folder in (place, *place.parents)):
+                raise ConfigError(
+                    f"--run.{name}: the run asks for {str(text)!r}, which lies in a run. If you know that it is"
+                    f" harmless, give it yourself: --run.{name}={shlex.quote(repr(str(text)))}"
+                )
 
 
 def _text(run: rundir.RunDir, name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import zlib
 
@@ -58,6 +59,8 @@ def _files(folder: epath.Path) -> list[str]:
 
 def _checksum(path: epath.Path) -> int:
     checksum = 0
+    if not path.is_file():  # A pipe would have to be waited for.
+        raise FileNotFoundError(errno.ENOENT, "there is no such file")
     with path.open("rb") as file:
         while piece := file.read(_PIECE):
             checksum = zlib.crc32(piece, checksum)

@@ -9,9 +9,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from kauldron_core.errors import ConfigError
+from kauldron_core.errors import ConfigError, DamagedFile
 
 _MAX_LINES = 12
+_MAX_DIGITS = 15  # of a dimension
 
 
 class StateMismatch(ConfigError):
@@ -68,18 +69,21 @@ def read_spec(text: str) -> jax.ShapeDtypeStruct:
     """Returns the shape and type that `spec_text` wrote.
 
     Raises:
-      ValueError: If it is no such text.
+      DamagedFile: A ValueError, if it is no such text.
     """
     name, _, dimensions = text.removesuffix("]").partition("[")
-    shape = tuple(int(size) for size in dimensions.split(",") if size)
+    sizes = [size for size in dimensions.split(",") if size]
+    if not all(size.isascii() and size.isdecimal() and len(size) < _MAX_DIGITS for size in sizes):
+        raise DamagedFile(f"{text[:80]!r} is no shape and type, so the checkpoint's metadata is damaged")
+    shape = tuple(map(int, sizes))
     for implementation in ("threefry2x32", "rbg", "unsafe_rbg") if name.startswith("key<") else ():
         dtype = jax.eval_shape(lambda implementation=implementation: jax.random.key(0, impl=implementation)).dtype
         if str(dtype) == name:
             return jax.ShapeDtypeStruct(shape, dtype)
     try:
         return jax.ShapeDtypeStruct(shape, jnp.dtype(name))
-    except TypeError:
-        raise ValueError(f"{text!r} is no shape and type") from None
+    except (TypeError, ValueError):
+        raise DamagedFile(f"{text[:80]!r} is no shape and type, so the checkpoint's metadata is damaged") from None
 
 
 def num_bytes(spec: jax.ShapeDtypeStruct) -> int:
