@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 
 import evaluators
 from kauldron_core import konfig, rundir
-from kauldron_core.errors import ConfigError, RunFailed
+from kauldron_core.errors import ConfigError, RunFailed, unknown_name
 from pipelines import experiment as experiments
 from pipelines import planning, sources
 from pipelines.cli.run import DONE
@@ -132,7 +132,8 @@ class SelectStage:
     def run(self, context: Context) -> Record:
         """Ranks the trials by the last value of the metric."""
         run = context.run_of(self.of)
-        rows = [row for row in rundir.read_table(run.path / "results.parquet") if _is_number(row.get(self.metric))]
+        table = rundir.read_table(run.path / "results.parquet")
+        rows = [row for row in table if _is_number(row.get(self.metric)) and isinstance(row.get("trial"), str)]
         if not rows:
             raise ConfigError(f"stages.{context.name}.metric: no trial of stage {self.of!r} has {self.metric!r}.")
         ranked = sorted(rows, key=lambda row: row[self.metric], reverse=self.mode == "max")[: self.top]
@@ -173,6 +174,9 @@ class RetrainStage:
             experiment = sources.read_experiment(source)
             konfig.apply_overrides(experiment.config, [f"{path}={text}" for path, text in _texts(self.cfg)])
             standing = {trial.name: trial.overrides for trial in sources.made_trials(source)}
+            for name in chosen:
+                if name not in standing:
+                    raise ConfigError(unknown_name("trial", name, standing, at=f"stages.{self.of}"))
             points = {name: _without_seed(standing[name], self.seeds) for name in chosen}
             # Of trials that differ in their seed alone the best one stands for all.
             firsts = {repr(points[name]): name for name in reversed(chosen)}

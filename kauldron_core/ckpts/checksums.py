@@ -14,6 +14,7 @@ from kauldron_core.ckpts.storage_errors import is_shortage
 
 FILE = "checksums.json"
 _PIECE = 1 << 22
+NO_FILE = "is no file"
 
 
 def write(folder: epath.Path) -> None:
@@ -59,8 +60,8 @@ def _files(folder: epath.Path) -> list[str]:
 
 def _checksum(path: epath.Path) -> int:
     checksum = 0
-    if not path.is_file():  # A pipe would have to be waited for.
-        raise FileNotFoundError(errno.ENOENT, "there is no such file")
+    if path.exists() and not path.is_file():  # A pipe would have to be waited for.
+        raise OSError(errno.EINVAL, NO_FILE)
     with path.open("rb") as file:
         while piece := file.read(_PIECE):
             checksum = zlib.crc32(piece, checksum)

@@ -56,7 +56,7 @@ def is_committed(path: str | os.PathLike[str]) -> bool:
     path = epath.Path(path)
     if committed.NAME.fullmatch(path.name) is None:
         return False
-    return (path / committed.COMMIT_FILE).exists() or (path / POINTER).exists() or _is_closed(path)
+    return (path / committed.COMMIT_FILE).is_file() or (path / POINTER).is_file() or _is_closed(path)
 
 
 def _is_closed(path: epath.Path) -> bool:
@@ -89,5 +89,9 @@ def read_metadata(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 def read_json(path: epath.Path, check: Callable[[Any, str], None] | None = None) -> Any:
     """Returns the value of a JSON file of a checkpoint, which may lie in a bucket; see `rundir.read_json`."""
-    data = path.read_bytes() if "://" in os.fspath(path) else rundir.read_bytes(path)
-    return rundir.parse(data, path, check)
+    return rundir.parse(read_bytes(path), path, check)
+
+
+def read_bytes(path: epath.Path) -> bytes:
+    """Returns what a file of a checkpoint holds, which may lie in a bucket; see `rundir.read_bytes`."""
+    return path.read_bytes() if "://" in os.fspath(path) else rundir.read_bytes(path)

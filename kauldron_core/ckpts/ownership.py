@@ -36,8 +36,8 @@ class OwnedFolder:
     def mark(self) -> str:
         """The mark of what is written for this folder; empty before the first save, and where it is not one of ours."""
         try:
-            found = (self.directory / _OWNER_FILE).read_text().strip()
-        except (FileNotFoundError, UnicodeDecodeError):
+            found = layout.read_bytes(self.directory / _OWNER_FILE).decode().strip()
+        except (FileNotFoundError, UnicodeDecodeError, rundir.DamagedFile):
             return ""
         return found if _MARK.fullmatch(found) else ""
 
@@ -115,6 +115,6 @@ class OwnedFolder:
 def _read_step(begun: epath.Path) -> int | None:
     """Returns the step of the save that was begun last; None where the file is not there, or holds none."""
     try:
-        return int(begun.read_text())
+        return int(layout.read_bytes(begun))
     except (FileNotFoundError, ValueError):
         return None

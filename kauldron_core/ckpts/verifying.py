@@ -28,6 +28,8 @@ def verify(path: str | os.PathLike[str]) -> list[str]:
     try:
         if (row := pointers.find(path)) is not None:
             changed += [f"{row.path}: {text}" for text in checksums.differences(row.path)]
+        if any(text.endswith(checksums.NO_FILE) for text in changed):
+            return changed  # Orbax would wait for it.
         saved: dict[str, str] = reader.read_metadata(path)["state"]
         reader.read_data_state(path)
         for wanted in _batches({place: mismatch.read_spec(text) for place, text in saved.items()}):

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from kauldron_core.errors import DamagedFile
 from kauldron_core.rundir import atomic, json_text
 
 _SCALARS = (bool, int, float, str)
@@ -30,10 +31,18 @@ def write_table(path: str | os.PathLike[str], rows: Iterable[Mapping[str, Any]])
 
 
 def read_table(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
-    """Returns the rows of a Parquet table."""
-    import pyarrow.parquet as pq  # Heavy, as above.
+    """Returns the rows of a Parquet table.
 
-    return pq.read_table(os.fspath(path)).to_pylist()
+    Raises:
+      DamagedFile: If it is none.
+    """
+    import pyarrow as pa  # Heavy, as above.
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.read_table(os.fspath(path)).to_pylist()
+    except pa.ArrowException as error:
+        raise DamagedFile(f"{os.fspath(path)}: damaged, it is no table ({str(error).splitlines()[0][:100]}).") from None
 
 
 def _column(values: list[Any]) -> list[Any]:

@@ -93,9 +93,9 @@ def _check(whole: Path, outside: Path, seed: int, capsys: pytest.CaptureFixture[
     rng = random.Random(seed)
     root = outside.parent / f"runs-{seed}"  # A name of its own: MLflow keeps stores open.
     before, seen = _snapshot(outside), len(_seen)
-    cheap = rng.sample(_CHEAP, 5)
-    dear = rng.sample(_DEAR, 1) if seed % 3 == 0 else []
-    rare = list(_RARE) if seed % 50 == 7 else []
+    cheap = rng.sample(_CHEAP, 3)
+    dear = rng.sample(_DEAR, 1) if seed % 6 == 0 else []
+    rare = list(_RARE) if seed % 100 == 57 else []
     shutil.copytree(whole, root)
     try:
         done = [mutations.mutate(root, outside, rng) for _ in range(rng.choice((1, 1, 2)))]
@@ -116,10 +116,9 @@ def _check(whole: Path, outside: Path, seed: int, capsys: pytest.CaptureFixture[
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("tens", range(10))
-def test_a_mutated_run_is_harmless(whole: Path, outside: Path, capsys: pytest.CaptureFixture[str], tens: int) -> None:
+def test_a_hundred_mutated_runs_are_harmless(whole: Path, outside: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """F42, F43, F44, F46, F47, F52: nothing in a run is executed, nothing outside changes, there is no traceback."""
-    for seed in range(10 * tens, 10 * tens + 10):
+    for seed in range(100):
         _check(whole, outside, seed, capsys)
 
 
