@@ -60,7 +60,7 @@ def _files(folder: epath.Path) -> list[str]:
 
 def _checksum(path: epath.Path) -> int:
     checksum = 0
-    if path.exists() and not path.is_file():  # A pipe would have to be waited for.
+    if path.exists() and not layout.is_file(path):  # A pipe would have to be waited for.
         raise OSError(errno.EINVAL, NO_FILE)
     with path.open("rb") as file:
         while piece := file.read(_PIECE):

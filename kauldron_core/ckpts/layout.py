@@ -56,7 +56,12 @@ def is_committed(path: str | os.PathLike[str]) -> bool:
     path = epath.Path(path)
     if committed.NAME.fullmatch(path.name) is None:
         return False
-    return (path / committed.COMMIT_FILE).is_file() or (path / POINTER).is_file() or _is_closed(path)
+    return is_file(path / committed.COMMIT_FILE) or is_file(path / POINTER) or _is_closed(path)
+
+
+def is_file(path: epath.Path) -> bool:
+    """Returns whether there is a file, and not a pipe, which `epath` takes for one."""
+    return path.is_file() if "://" in os.fspath(path) else os.path.isfile(path)
 
 
 def _is_closed(path: epath.Path) -> bool:
