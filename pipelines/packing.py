@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
@@ -12,12 +13,14 @@ from typing import Any
 import evaluators
 import ray_cluster
 from kauldron_core import konfig, rundir
-from kauldron_core.errors import ConfigError, first_line, unknown_name
+from kauldron_core.errors import ConfigError, DamagedFile, first_line, unknown_name
 from pipelines.planning import Prepared
 from ray_cluster.environment import platform_of
 from ray_cluster.layout import is_tried_again
 from ray_cluster.named_calls import read_call
 from ray_cluster.spec import PACK_RULES, Plan, PlannedPack, PlannedTrial
+
+_logger = logging.getLogger(__name__)
 
 
 def with_packs(prepared: Prepared, *, address: str | None) -> Prepared:
@@ -79,7 +82,11 @@ def _why_not(plan: Plan) -> str | None:
 
 def _standing(pack: rundir.PackDir, run: rundir.RunDir, unfinished: dict[str, Any]) -> PlannedPack | None:
     """Returns a pack of the run directory if it can go on, None if those of its trials that are left go on alone."""
-    content = pack.read()
+    try:
+        content = pack.read()
+    except DamagedFile as error:
+        _logger.warning("%s Its trials go on without it.", error)
+        return None
     trials = [run.trial(name) for name in content["trials"]]
     open_trials = [trial for trial in trials if trial.name in unfinished]
     if not open_trials or any(trial.status() == "done" or not trial.exists() for trial in trials):

@@ -11,11 +11,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from kauldron_core import ckpts
+from kauldron_core import ckpts, rundir
 from kauldron_core.ckpts import reader
 from kauldron_core.errors import ConfigError
 from kauldron_core.forward import TrainState
 from kauldron_core.packs.points import part_of
+from kauldron_core.rundir import formats
 from kauldron_core.train.trainer import Trainer
 
 _logger = logging.getLogger(__name__)
@@ -74,6 +75,19 @@ class Standing:
         tuples: dict[str, Any] = {name: tuple(fields[name]) for name in ("rows", "going_on", "pointed", "evaluated")}
         return cls(**fields | tuples)
 
+
+_FORMAT = formats.record(
+    {
+        "identity": formats.text,
+        **dict.fromkeys(("rows", "going_on", "pointed"), formats.many(formats.whole)),
+        "iterators": formats.many(formats.anything),
+        "evaluated": formats.many(formats.text),
+        "ended": formats.by_name(formats.anything),
+        "scores": formats.by_name(formats.anything),
+        "points": formats.by_name(formats.anything),
+    }
+)
+"""What the data state of a pack's checkpoint has to hold."""
 
 Snapshot = tuple[int, TrainState, Standing]
 """A step, the states on the host, and how the pack stood."""
@@ -172,7 +186,12 @@ class StackedCheckpoints:
         self._keeper.close()
 
     def _standing(self, step: int) -> Standing:
-        record = reader.read_data_state(ckpts.step_path(self._keeper.directory, step))
+        path = ckpts.step_path(self._keeper.directory, step)
+        record = reader.read_data_state(path)
+        try:
+            _FORMAT(record, "")
+        except rundir.Misfit as misfit:
+            raise ckpts.DamagedCheckpoint(f"{path}: damaged, {misfit}.") from None
         if record["identity"] != self._identity:
             raise ConfigError(
                 f"{self._keeper.directory}: holds the checkpoints of another pack. Choose another folder."

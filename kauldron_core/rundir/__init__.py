@@ -53,7 +53,7 @@ from kauldron_core.rundir.ranking import (
     choose_ranking,
     read_ranking,
 )
-from kauldron_core.rundir.reading import parse, read_bytes, read_json
+from kauldron_core.rundir.reading import Misfit, parse, read_bytes, read_json
 from kauldron_core.rundir.recording import claim_evaluation, failure, outcome, record_evaluation, remove_leftovers
 from kauldron_core.rundir.removal import check_inside, refuse_links, remove
 from kauldron_core.rundir.results import (
@@ -89,6 +89,7 @@ __all__ = [
     "EventWriter",
     "Holder",
     "Lease",
+    "Misfit",
     "PackDir",
     "Mode",
     "Pending",
