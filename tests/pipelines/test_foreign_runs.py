@@ -204,3 +204,26 @@ def test_names_in_files_that_lead_elsewhere_are_refused(run: rundir.RunDir, name
     run.pack("one").write({"trials": [name]})
     with pytest.raises(DamagedFile, match="is no name"):
         run.pack("one").read()
+
+
+@pytest.mark.parametrize("name", ["working_dir", "py_modules"])
+def test_code_that_lies_in_a_run_is_not_sent_because_the_run_says_so(
+    run: rundir.RunDir, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    """F42: what a run asks to send to the nodes of a cluster would be its own code there, without `--trust-run`."""
+    folder = rundir.make_folder(run.path / "extra")
+    run.write_sweep({**run.sweep, "run": {**run.sweep["run"], name: str(folder)}})
+    assert main(["sweep", f"--resume={run.path}", "--dry-run"]) == 2
+    assert f"--run.{name}: the run asks for" in capsys.readouterr().err
+    assert sources.read_spec(run, [(name, f"{str(folder)!r}")]).name == run.name
+
+
+def test_a_damaged_pack_lets_its_trials_go_on_without_it(
+    run: rundir.RunDir, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """F52: a `pack.json` that was cut held up the whole run."""
+    run.pack("one").write({"trials": [trial.name for trial in run.trials()]})
+    run.pack("one").pack_path.write_text('{"tri')
+    assert main(["sweep", f"--resume={run.path}", "--dry-run"]) == 0
+    assert "pack.json: damaged" in caplog.text
+    capsys.readouterr()
