@@ -49,7 +49,7 @@ def iter_train(
                 batches, outputs = session.next_call(step)
                 state, report = trainer.trainstep.run(state, batches, outputs, size=trainer.steps_per_call)
                 step += len(batches)
-                session.call_done(state, step, len(batches))
+                session.call_done(state, step)
                 yield from session.log(step, report)
                 if session.is_due(step):
                     yield from session.evaluate(state, step)

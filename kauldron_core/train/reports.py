@@ -11,7 +11,7 @@ from kauldron_core.forward import AuxiliariesState, Health
 from kauldron_core.train import exhibits
 from kauldron_core.train.events import Logged, Summarized
 from kauldron_core.train.program import OnNonfinite, StepReport
-from kauldron_core.train.speed import Speed, Window
+from kauldron_core.train.speed import Speed
 
 
 class Diverged(Exception):
@@ -44,7 +44,7 @@ class LateReports:
         self._on_nonfinite: OnNonfinite = on_nonfinite
         self._speed = speed
         self._summaries = summaries
-        self._held: tuple[int, StepReport, Window] | None = None
+        self._held: tuple[int, StepReport, float] | None = None
 
     def put(self, step: int, report: StepReport) -> None:
         """Takes the report of `step`; there may be no other one."""
@@ -63,19 +63,20 @@ class LateReports:
         """
         if self._held is None:
             return
-        (step, report, window), self._held = self._held, None
+        (step, report, waited_s), self._held = self._held, None
         report = jax.device_get(report)
         health = Health.of(report.health)
         aux = report.aux.to_host()
         if aux.loss_states:
-            yield Logged(step=step, split="train", values=self._values(aux, report, health) | self._perf(step, window))
+            values = self._values(aux, report, health) | self._perf(step, waited_s)
+            yield Logged(step=step, split="train", values=values)
         if aux.summary_states:
             yield self._summarized(step, aux)
         if self._on_nonfinite == "stop" and health.first_bad_step > 0:
             raise Diverged(describe(health, self._losses))
 
-    def _perf(self, step: int, window: Window) -> dict[str, float]:
-        return {f"perf/{name}": value for name, value in self._speed.read(step, window).items()}
+    def _perf(self, step: int, waited_s: float) -> dict[str, float]:
+        return {f"perf/{name}": value for name, value in self._speed.read(step, waited_s).items()}
 
     def _values(self, aux: AuxiliariesState, report: StepReport, health: Health) -> dict[str, float]:
         values = values_of(aux, report, health, on_nonfinite=self._on_nonfinite)

@@ -70,6 +70,7 @@ class Session:
         self._checkpointer = None if trainer.workdir is None else trainer.checkpointer
         self._profile = None if trainer.profiler is None else trainer.profiler.open()
         self._saved_step = 0
+        self._program = Outputs(), False
         self._evaluated_before: set[tuple[str, int]] = set()
         self._evaluation_was_cut = False
         self._watchdog: Watchdog | None = None
@@ -141,15 +142,17 @@ class Session:
         self._speed.data_is_there()
         if self._profile is not None:
             self._profile.before(step + 1)
-        return batches, self._trainer.outputs_at(end, last_step=self.last_step)
+        outputs = self._trainer.outputs_at(end, last_step=self.last_step)
+        self._program = outputs, len(batches) > 1
+        return batches, outputs
 
     def _is_cut_at(self, step: int) -> bool:
         saves = self._checkpointer is not None and self._checkpointer.should_save(step)
         return saves or any(evaluator.run.should_run(step, False) for evaluator in self._inline)
 
-    def call_done(self, state: TrainState, step: int, num_steps: int) -> None:
+    def call_done(self, state: TrainState, step: int) -> None:
         """Takes note of a call that was handed to the device."""
-        self._speed.call_ended(num_steps)
+        self._speed.call_ended(self._program)
         self._progress(step, self._reports.last_loss)
         if self._profile is not None:
             self._profile.after(step, state)

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
+import collections
 import time
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Hashable
 
 import jax
 import numpy as np
 
 _GIB = 2**30
-
-
-class Window(NamedTuple):
-    """What the host did between two reports.
-
-    Attributes:
-      waited_s: Time spent waiting for data.
-      step_times_s: Time of each call, for each of its steps.
-    """
-
-    waited_s: float
-    step_times_s: list[float]
+_REMEMBERED = 20
 
 
 class Speed:
-    """Measures between two reports; evaluations and saves are left out.
+    """Measures between two reports; evaluations and what waits for the compiler are left out.
+
+    The host hands a step over long before the device has made it, so the clock is read where something came back: a
+    time of a step is that between two reports over the steps between them. What is called median and 95th percentile is
+    taken over the last twenty such times.
 
     Args:
       batch_size: Examples in a global batch.
@@ -39,8 +32,10 @@ class Speed:
         self._last_step: int | None = None
         self._began = time.perf_counter()
         self._call_began: float | None = None
+        self._handed_over: float | None = None
+        self._compiled: set[Hashable] = set()
         self._waited_s = 0.0
-        self._step_times_s: list[float] = []
+        self._step_times_s: collections.deque[float] = collections.deque(maxlen=_REMEMBERED)
 
     def call_begins(self) -> None:
         """Says that the next call is prepared, with the data first."""
@@ -48,38 +43,49 @@ class Speed:
 
     def data_is_there(self) -> None:
         """Says that the data of the call has arrived."""
+        self._handed_over = time.perf_counter()
         if self._call_began is not None:
-            self._waited_s += time.perf_counter() - self._call_began
+            self._waited_s += self._handed_over - self._call_began
 
-    def call_ended(self, num_steps: int) -> None:
-        """Says that the call was handed to the device, which may still be at it."""
-        if self._call_began is not None:
-            self._step_times_s.append((time.perf_counter() - self._call_began) / num_steps)
+    def call_ended(self, program: Hashable) -> None:
+        """Says that the call was handed to the device, which may still be at it. The first of a program was compiled.
+
+        Args:
+          program: What is equal for calls of one program.
+        """
+        if program not in self._compiled and self._handed_over is not None:
+            self._compiled.add(program)
+            self.exclude(time.perf_counter() - self._handed_over)
 
     def exclude(self, seconds: float) -> None:
         """Says that training stood still for so long."""
         self._began += seconds
 
-    def cut(self) -> Window:
-        """Returns what was noted since the last cut. To be called when a report is made, which is read later."""
-        window = Window(self._waited_s, self._step_times_s)
-        self._waited_s, self._step_times_s = 0.0, []
-        return window
+    def cut(self) -> float:
+        """Returns the seconds waited for data since the last cut. To be called when a report is made."""
+        waited_s, self._waited_s = self._waited_s, 0.0
+        return waited_s
 
-    def read(self, step: int, window: Window) -> dict[str, float]:
-        """Returns what was measured since the last report; nothing at the first, which waited for the compiler."""
+    def read(self, step: int, waited_s: float) -> dict[str, float]:
+        """Returns what was measured since the last report; nothing at the first, which waited for the compiler.
+
+        Args:
+          step: Of the report that has just come back from the device.
+          waited_s: What the host had waited for data when it was made.
+        """
         now = time.perf_counter()
         before, self._last_step = self._last_step, step
         seconds, self._began = max(now - self._began, 1e-9), now
-        if before is None or step <= before or not window.step_times_s:
+        if before is None or step <= before:
             return {}
         steps_per_s = (step - before) / seconds
+        self._step_times_s.append(seconds / (step - before))
         found = {
             "steps_per_s": steps_per_s,
             "examples_per_s": steps_per_s * self._batch_size,
-            "data_wait": min(window.waited_s / seconds, 1.0),
-            "step_median_s": float(np.median(window.step_times_s)),
-            "step_p95_s": float(np.quantile(window.step_times_s, 0.95)),
+            "data_wait": min(waited_s / seconds, 1.0),
+            "step_median_s": float(np.median(self._step_times_s)),
+            "step_p95_s": float(np.quantile(self._step_times_s, 0.95)),
         }
         return found | self._device(steps_per_s)
 

@@ -26,7 +26,8 @@ class TrialState:
       values: Last value of each metric.
       evaluations: Number of finished evaluations.
       damaged: What is to be said of results that can't be read, a line each.
-      span: First and last `(step, time_ms)` of its newest attempt.
+      span: First and last `(step, time_ms)` of training in its newest attempt. It begins with the second record: what
+        is compiled is compiled before.
     """
 
     name: str
@@ -38,6 +39,7 @@ class TrialState:
     values: dict[str, float] = field(default_factory=dict)
     evaluations: int = 0
     span: tuple[tuple[int, int], tuple[int, int]] | None = None
+    _has_begun: bool = False
     damaged: list[str] = field(default_factory=list)
 
     def take(self, news: News) -> None:
@@ -58,13 +60,15 @@ class TrialState:
     def _take_event(self, event: dict[str, Any]) -> None:
         if event["kind"] == rundir.RESUMED_FROM:
             self.step = max(0, event["step"])
-            self.span = None
+            self.span, self._has_begun = None, False
         split, values = rundir.measured(event)
         if not values:
             return
         self.step = max(self.step, event["step"])
-        now = (event["step"], event["time_ms"])
-        self.span = (self.span[0] if self.span else now, now)
+        if split == "train":
+            now = (event["step"], event["time_ms"])
+            self.span = (self.span[0] if self.span else now, now) if self._has_begun else None
+            self._has_begun = True
         for name, value in values.items():
             self.values[name if name.startswith(f"{split}/") else f"{split}/{name}"] = value
 

@@ -19,6 +19,8 @@ from kauldron_core import kd, kontext, rundir
 from kauldron_core.errors import ConfigError
 from kauldron_core.train import Evaluated, Logged, Saved, Summarized
 from kauldron_core.train.memory import biggest_arrays, explained
+from kauldron_core.train.progress import TimeLeft
+from kauldron_core.train.speed import Speed
 from kauldron_core.train.watchdog import Watchdog
 from tests.kauldron_core import experiments
 
@@ -244,6 +246,63 @@ def test_a_window_of_steps_is_profiled(tmp_path: Any) -> None:
     assert list((tmp_path / "profile").rglob("perfetto_trace.json.gz"))
     with pytest.raises(ConfigError, match=r"profiler\.num_steps: must be at least 1, not 0"):
         kd.train.Profiler(num_steps=0)
+
+
+def test_times_of_steps_are_those_of_the_device() -> None:
+    """F17: `step_median_s` was the time of handing a step over, 0.0004 where a step took 0.0158."""
+    speed = Speed(batch_size=4, flops=lambda: None)
+    measured = []
+    for step in range(0, 101, 10):
+        speed.call_begins()
+        speed.data_is_there()
+        speed.call_ended("program")
+        time.sleep(0.01)  # The device is at it, and the host waits for a record.
+        measured.append(speed.read(step, speed.cut()))
+    assert measured[0] == {}
+    assert all(found["step_median_s"] >= 0.001 for found in measured[1:])
+    times = [1 / found["steps_per_s"] for found in measured[1:]]
+    assert measured[-1]["step_median_s"] == pytest.approx(np.median(times))
+
+
+def test_the_time_left_is_not_told_before_it_is_known() -> None:
+    """F37: in the first seconds of a run compilation counted as a step, and 2.2 h were left of 40 s."""
+    left = TimeLeft(num_steps=1_000)
+    assert [left(now, step) for now, step in ((8.0, 1), (16.0, 2), (16.01, 3), (16.02, 4))] == [None] * 4
+    assert left(18.01, 103) == pytest.approx(17.94)
+    assert TimeLeft(num_steps=None)(1.0, 1) is None
+
+
+def test_two_profilers_are_refused_at_the_start() -> None:
+    """F22: with `JAX_ENABLE_PGLE=true` the run was lost to "Another profiling session active"."""
+    jax.config.update("jax_enable_pgle", True)
+    try:
+        with pytest.raises(ConfigError, match=r"profiler: .*Unset JAX_ENABLE_PGLE, or .*profiler=None"):
+            trainer(profiler=kd.train.Profiler())
+        trainer()
+    finally:
+        jax.config.update("jax_enable_pgle", False)
+
+
+@pytest.mark.parametrize("dtype", [name for name in dir(jnp) if name.startswith(("float4_", "float6_", "float8_"))])
+def test_floats_that_need_scaling_are_refused(dtype: str) -> None:
+    """F21: computing in float8 without scaling went through, with an accuracy of 0.711 for 0.984."""
+    for name in ("compute", "output"):
+        with pytest.raises(ConfigError, match=rf"precision\.{name}: {dtype} has too few digits .*Use 'bfloat16'"):
+            kd.train.Precision(**{name: dtype})
+
+
+def test_parameters_that_need_scaling_are_refused() -> None:
+    """F21: parameters too."""
+
+    class Narrow(nn.Module):
+        x: kontext.Key = "batch.x"
+
+        @nn.compact
+        def __call__(self, x):
+            return nn.Dense(experiments.CLASSES, param_dtype=jnp.float8_e4m3fn, dtype=jnp.float32)(x)
+
+    with pytest.raises(ConfigError, match=r"model: the parameter .*Dense_0.* is kept in float8_e4m3fn"):
+        trainer(model=Narrow()).train()
 
 
 def test_the_watchdog_tells_once_where_a_step_hangs(capfd: pytest.CaptureFixture[str]) -> None:

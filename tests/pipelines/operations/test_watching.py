@@ -33,6 +33,7 @@ def run(tmp_path: Path) -> rundir.RunDir:
         config.model.hidden = hidden
         trial = run.trial(name).create(konfig.to_json(config))
         with rundir.EventWriter(trial.events) as events:
+            events.append("metrics", 1, split="train", values={"losses/total": 3.0})
             events.append("metrics", 10, split="train", values={"losses/total": 2.0})
             events.append("metrics", 50, split="train", values={"losses/total": 1.0 / hidden})
         record = {"status": "done", "finished_ms": 1, "values": {"metrics/accuracy": 0.5 + hidden / 1000}}

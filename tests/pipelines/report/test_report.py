@@ -11,7 +11,9 @@ import pytest
 from rich.console import Console
 
 from kauldron_core import rundir
+from pipelines.follow import News
 from pipelines.report import LiveReport, Ranking, make_console, number, print_results
+from pipelines.report.state import TrialState
 from ray_cluster.results import Results, TrialResult
 
 
@@ -108,6 +110,19 @@ def printed(found: Results, **options: Any) -> str:
     stream = io.StringIO()
     print_results(make_console(stream), found, view_command="mlflow ui --x", evaluators=("test",), **options)
     return stream.getvalue()
+
+
+def test_the_time_left_counts_from_the_second_record() -> None:
+    """F37: the step before the first record is the one that compiles, and evaluations are no steps."""
+    trial = TrialState("0000")
+    times = [("evaluated", 0, 0), ("metrics", 1, 60_000), ("metrics", 100, 61_000), ("metrics", 200, 62_000)]
+    spans = []
+    for kind, step, time_ms in times:
+        split = "train" if kind == "metrics" else "test"
+        event = {"kind": kind, "step": step, "time_ms": time_ms, "split": split, "values": {"losses/total": 1.0}}
+        trial.take(News(events=[event]))
+        spans.append(trial.span)
+    assert spans == [None, None, ((100, 61_000), (100, 61_000)), ((100, 61_000), (200, 62_000))]
 
 
 def test_the_final_table_is_sorted_by_test_accuracy_best_first() -> None:
