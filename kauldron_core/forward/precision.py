@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from kauldron_core.errors import ConfigError, unknown_name
 
 _TYPES = ("bfloat16", "float16", "float32", "float64")
+_LEAST_BYTES = 2
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,6 +43,20 @@ class Precision:
         return cast_floats(tree, self.output)
 
 
+def check_params(params: Any) -> None:
+    """Refuses parameters in float8 and less, whose updates would be lost in rounding.
+
+    Raises:
+      ConfigError: That names the first.
+    """
+    for path, dtype in _typed(params):
+        if dtype.itemsize < _LEAST_BYTES:
+            raise ConfigError(
+                f"model: the parameter {path} is kept in {dtype}, in which updates are lost. Keep parameters in float32"
+                " or bfloat16 (`param_dtype`)."
+            )
+
+
 def cast_floats(tree: Any, dtype: Any) -> Any:
     """Returns `tree` with its float arrays in `dtype`, or in the types of the tree `dtype`."""
     return jax.tree.map(lambda leaf: leaf.astype(dtype) if is_float(leaf) else leaf, tree)
@@ -63,6 +78,11 @@ def _float_type(value: Any, *, at: str) -> Any:
         raise ConfigError(unknown_name("type", str(value), _TYPES, at=at)) from None
     if not jnp.issubdtype(found, jnp.floating):
         raise ConfigError(f"{at}: {found} is no type of floats. Available: {', '.join(_TYPES)}.")
+    if found.itemsize < _LEAST_BYTES:
+        raise ConfigError(
+            f"{at}: {found} has too few digits for numbers that are not scaled, and nothing is scaled here. Use"
+            " 'bfloat16'; for products in float8 give a layer that scales: flax.linen.Fp8DirectDotGeneralOp."
+        )
     return found
 
 

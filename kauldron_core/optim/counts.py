@@ -28,6 +28,11 @@ def count_of(schedule: Any, optimizer: Any, opt_state: Any) -> Any:
     return next(_counts(optimizer, opt_state, schedule), None)
 
 
+def held_by(optimizer: Any, kind: type) -> list[Any]:
+    """Returns the objects of a class that an optimizer holds, its schedules for example."""
+    return [found for found in _reachable(optimizer) if isinstance(found, kind)]
+
+
 def _counts(holder: Any, state: Any, schedule: Any) -> Iterator[Any]:
     """Yields the counts of the states in `state` that belong to what holds the schedule, innermost first."""
     if not _is_node(state) or not _holds(holder, schedule):

@@ -47,6 +47,37 @@ class Schedule:
             raise ConfigError(f"schedule {self.name!r}: num_steps is unset, and says when end_value is reached.")
         if self.name == "exponential" and isinstance(self.end_value, int | float) and self.end_value <= 0:
             raise ConfigError("schedule 'exponential': end_value has to be above 0; it is only approached otherwise.")
+        self._check_parts()
+
+    def _check_parts(self) -> None:
+        """Refuses parts that do not fit into `num_steps`, as far as they are no traced numbers."""
+        parts = {"warmup_steps": self.warmup_steps}
+        if self.name == "trapezoid" and self.cooldown_steps is not None:
+            parts["cooldown_steps"] = self.cooldown_steps
+        if not all(isinstance(number, int | float) for number in parts.values()):
+            return
+        for part, length in parts.items():
+            if length < 0:
+                raise ConfigError(f"schedule {self.name!r}: {part} is {length}, and no part is shorter than 0 steps.")
+        taken = sum(parts.values())
+        if isinstance(self.num_steps, int | float) and self.name not in _ENDLESS and taken > self.num_steps:
+            shown = " and ".join(f"{part}={length}" for part, length in parts.items())
+            raise ConfigError(
+                f"schedule {self.name!r}: {shown} do not fit into num_steps={self.num_steps}, at which it ends. Shorten"
+                " them, or lengthen num_steps."
+            )
+
+    def oddity(self, num_train_steps: int | None) -> str | None:
+        """Returns what is odd about the schedule in a run of so many updates, None if nothing is."""
+        warmup, end = self.warmup_steps, self.num_steps
+        if not isinstance(warmup, int | float) or warmup <= 0:
+            return None
+        if num_train_steps and num_train_steps <= warmup:
+            return f"the warm-up of {warmup} steps does not end within the {num_train_steps} steps of the run"
+        has_default = self.name == "trapezoid" and self.cooldown_steps is None and isinstance(end, int | float)
+        if has_default and warmup > 0.8 * end:
+            return f"the last fifth of its {end} steps begins before the warm-up of {warmup} ends; set cooldown_steps"
+        return None
 
     def __call__(self, step: Any) -> Any:
         """Returns the value at `step`."""

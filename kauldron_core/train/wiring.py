@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 import jax
 
+from kauldron_core.forward.precision import check_params
+from kauldron_core.optim import Schedule, held_by
+
 if TYPE_CHECKING:
     from kauldron_core.train.trainer import Trainer
+
+_logger = logging.getLogger(__name__)
 
 
 def trace(trainer: Trainer) -> None:
@@ -19,8 +25,12 @@ def trace(trainer: Trainer) -> None:
     Args:
       trainer: The experiment.
     """
-    _ = trainer.last_step  # Looks at how much data there is.
+    last_step = trainer.last_step  # Looks at how much data there is.
+    for schedule in held_by(trainer.optimizer, Schedule):
+        if (odd := schedule.oddity(trainer.num_train_steps or last_step)) is not None:
+            _logger.warning("optimizer: schedule %r: %s.", schedule.name, odd)
     batch, state = trainer.train_ds.element_spec, trainer.state_specs
+    check_params(state.params)
     outputs = {"return_losses": True, "return_metrics": True}
     for extra in ({}, {"return_summaries": True}) if trainer.train_summaries else ({},):
         jax.eval_shape(lambda s, b, extra=extra: trainer.trainstep.step(s, b, **outputs, **extra), state, batch)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from kauldron_core import kd, konfig
 from kauldron_core.errors import ConfigError
 from kauldron_core.optim.schedules import SHAPES
+from tests.kauldron_core import experiments
 
 STEPS = np.arange(0, 140, 7)
 
@@ -104,3 +105,29 @@ def test_the_shape_can_be_overridden_and_the_optimizer_follows() -> None:
     for expected in (-1.0, -0.98):
         update, state = optimizer.update(jnp.float32(1), state)
         assert float(update) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("cosine", {"num_steps": 20, "warmup_steps": 100}),
+        ("linear", {"num_steps": 20, "warmup_steps": 21}),
+        ("trapezoid", {"warmup_steps": 60, "cooldown_steps": 50}),
+        ("trapezoid", {"cooldown_steps": 101}),
+        ("cosine", {"warmup_steps": -1}),
+    ],
+)
+def test_parts_that_contradict_each_other_are_refused(name: str, fields: dict[str, Any]) -> None:
+    """F20: a warm-up longer than the schedule, and ends that overlap, were taken in silence."""
+    with pytest.raises(ConfigError, match=rf"schedule '{name}': (warmup|cooldown)_steps"):
+        _schedule(name, **fields)
+    _schedule("trapezoid", warmup_steps=50, cooldown_steps=50)
+
+
+def test_a_warmup_that_outlasts_the_run_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    """F20: a run that ended within its warm-up was trained in silence."""
+    schedule = _schedule("cosine", warmup_steps=20)
+    experiments.trainer(num_train_steps=2, optimizer=optax.adam(schedule), checkpointer=None).train()
+    assert "optimizer: schedule 'cosine': the warm-up of 20 steps does not end within the 2 steps" in caplog.text
+    assert schedule.oddity(21) is None
+    assert "the last fifth of its 100 steps" in _schedule("trapezoid", warmup_steps=90).oddity(100)
