@@ -57,6 +57,7 @@ class SeqioEvaluator(CollectingEvaluator):
     better: Mapping[str, Better] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
+        super().__post_init__()
         check_better(self.better, at=f"evals.{self.name}.better")
         if getattr(self.ds, "pack", False):
             raise ConfigError(packing_refusal(f"evals.{self.name}"))

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import jax
 
+from kauldron_core import konfig
 from kauldron_core.data.iterator import DataIterator
 from kauldron_core.data.schedule import Remainder, Schedule, remainder_mode
 from kauldron_core.data.shared import Shared
@@ -65,6 +66,9 @@ class Pipeline(abc.ABC):
             raise ConfigError(f"{self}: set both shard_index and shard_count, or neither.")
         for name in ("transforms", "batch_transforms"):
             object.__setattr__(self, name, as_tuple(getattr(self, name)))
+            for index, transform in enumerate(getattr(self, name)):
+                if isinstance(transform, type):  # Functions are transforms.
+                    konfig.refuse_uncalled(transform, at=f"{self}.{name}[{index}]")
         check_transforms(self.record_transforms)
         check_transforms(self.whole_batch_transforms, of_batches=True)
         self._share_data()

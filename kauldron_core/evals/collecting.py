@@ -56,6 +56,10 @@ class CollectingEvaluator(abc.ABC):
 
     required: ClassVar[tuple[str, ...]] = ("ds", "model")
 
+    def __post_init__(self):
+        for name in ("run", "ds", "model", "rng_streams", "init_transform"):
+            konfig.refuse_uncalled(getattr(self, name), at=name)
+
     @property
     def needs_opt_state(self) -> bool:
         """Whether a state without the optimizer's part won't do."""

@@ -14,6 +14,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
+from kauldron_core import konfig
 from kauldron_core.errors import ConfigError
 from kauldron_core.evals.collecting import CollectingEvaluator, EvaluationStopped, for_eval
 from kauldron_core.evals.collector import Collector
@@ -73,6 +74,9 @@ class Evaluator(CollectingEvaluator):
     per_example: PerExample | None = None
 
     def __post_init__(self):
+        super().__post_init__()
+        for name in ("walk", "losses", "metrics", "sharding", "precision", "per_example"):
+            konfig.refuse_uncalled(getattr(self, name), at=name)
         if self.walk is not None and self.num_batches is not None:
             raise ConfigError(f"evals.{self.name}: walk and num_batches both say which batches to take. Set one.")
         self._walk.check(self.run, at=f"evals.{self.name}.walk")

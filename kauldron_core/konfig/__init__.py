@@ -37,6 +37,7 @@ from kauldron_core.konfig.targets import register_aliases
 from kauldron_core.konfig.trials import Trial, configs, expand
 from kauldron_core.konfig.trusting import UntrustedError, trust, trusted_packages
 from kauldron_core.konfig.typing import ConfigDictLike, WithRef
+from kauldron_core.konfig.uncalled import refuse_uncalled
 
 __all__ = [
     "INHERITED",
@@ -104,6 +105,7 @@ __all__ = [
     "register_aliases",
     "register_default_values",
     "required",
+    "refuse_uncalled",
     "resolve",
     "save",
     "set_lazy_imported_modules",

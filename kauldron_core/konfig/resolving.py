@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from kauldron_core import paths
@@ -11,15 +11,18 @@ from kauldron_core.konfig import signatures, trusting
 from kauldron_core.konfig.config_dict import ConfigDict
 from kauldron_core.konfig.copying import nodes, walk
 from kauldron_core.konfig.evaluate import Evaluation
+from kauldron_core.konfig.hints import element
 from kauldron_core.konfig.immutable import ImmutableDict, register_with_jax
 from kauldron_core.konfig.markers import CONST, QUALNAME
 from kauldron_core.konfig.names_of_nodes import label, shown_key
 from kauldron_core.konfig.nodes import Node, fields, is_a, is_node, is_sequence, is_trusted, kind_of, origin
 from kauldron_core.konfig.normalize import Builder
 from kauldron_core.konfig.overlays import places_of
+from kauldron_core.konfig.parameters import parameters_of_node
 from kauldron_core.konfig.references import ReferenceFailed, RequiredValueMissing
 from kauldron_core.konfig.size import check_size
 from kauldron_core.konfig.targets import find_loaded, find_target, split
+from kauldron_core.konfig.uncalled import uncalled, wants_instance
 
 _LEAVES: Final = frozenset({type(None), bool, int, float, str, bytes, complex, slice, type(...)})
 _OWN_FAILURES: Final = (ReferenceFailed, RequiredValueMissing, trusting.UntrustedError)
@@ -196,10 +199,25 @@ class _Resolver:
         for key in self._keys(node):
             below = (*path, shown_key(own, key))
             value = self._field(node, key, below)
+            if own.get(QUALNAME) not in (None, signatures.PARTIAL):
+                self._check_called(value, lambda key=key: parameters_of_node(node).at(key).annotation, below)
             arguments[key] = value if key in excluded else self.build(value, below)
         if QUALNAME not in own:
             return ImmutableDict(arguments) if self._freeze else arguments
         return self._call(node, arguments, path)
+
+    def _check_called(self, value: Any, annotation: Callable[[], Any], path: tuple[Any, ...]) -> None:
+        """Refuses a class where the argument takes what it makes, in the lists and dicts there too."""
+        if is_node(value) and CONST in fields(value):
+            target = self._targets[id(value)]
+            if isinstance(target, type) and wants_instance(target, annotation()):
+                raise ConfigError(uncalled(target, label(fields(value)), at=paths.join("cfg", *path)))
+        elif is_node(value) and QUALNAME not in fields(value):
+            for key, inner in fields(value).items():
+                self._check_called(inner, lambda key=key: element(annotation(), key), (*path, key))
+        elif is_sequence(value):
+            for index, inner in enumerate(value):
+                self._check_called(inner, lambda index=index: element(annotation(), index), (*path, index))
 
     def _call(self, node: Any, arguments: dict[Any, Any], path: tuple[Any, ...]) -> Any:
         positional: list[Any] = []

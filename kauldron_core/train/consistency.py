@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, get_args
 
 import jax
 
-from kauldron_core import rundir
+from kauldron_core import konfig, rundir
 from kauldron_core.data import Pipeline, check_shares
 from kauldron_core.errors import ConfigError, unknown_name
 from kauldron_core.evals import Evaluator
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 def check(trainer: Trainer) -> None:
     """Raises ConfigError if a part is missing, or a field holds what it can't."""
+    for name in _OBJECTS:
+        konfig.refuse_uncalled(getattr(trainer, name), at=name)
     for name in ("train_ds", "model", "optimizer"):
         if getattr(trainer, name) is None:
             raise ConfigError(f"{name}: unset. A Trainer needs train_ds, model, optimizer and train_losses.")
@@ -39,6 +41,11 @@ def check(trainer: Trainer) -> None:
         raise ConfigError(unknown_name("choice", trainer.on_nonfinite, get_args(OnNonfinite), at="on_nonfinite"))
     if trainer.remat is not None and trainer.remat not in (names := _remat_policies()):
         raise ConfigError(unknown_name("policy", trainer.remat, names, at="remat"))
+    if trainer.profiler is not None and jax.config.jax_enable_pgle:
+        raise ConfigError(
+            "profiler: JAX compiles with profiles of its own (JAX_ENABLE_PGLE), and one profile at a time can be made. "
+            "Unset JAX_ENABLE_PGLE, or leave the profiler out: profiler=None."
+        )
     checks.check_names(trainer.checkify_error_categories)
     if trainer.checkpointer is not None:
         trainer.checkpointer.check_evaluators(trainer.evals)
@@ -120,6 +127,25 @@ def check_hosts(trainer: Trainer) -> None:
     check_shares(trainer.train_ds, at="train_ds", others={name: getattr(trainer, name) for name in names})
 
 
+_OBJECTS = (
+    "checkpointer",
+    "eval_ds",
+    "evals",
+    "init_transform",
+    "model",
+    "optimizer",
+    "precision",
+    "profiler",
+    "rng_streams",
+    "setup",
+    "sharding",
+    "train_ds",
+    "train_losses",
+    "train_metrics",
+    "train_summaries",
+    "trainstep",
+    "writer",
+)
 _LEAST = {
     "log_metrics_every": 1,
     "log_summaries_every": 1,
