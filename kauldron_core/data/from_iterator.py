@@ -32,6 +32,11 @@ class FromIterator(SequentialPipeline):
         if self.shuffle:
             raise ConfigError(f"{self} cannot shuffle what comes one after the other. Shuffle in the source.")
 
+    @property
+    def may_be_endless(self) -> bool:
+        """Whether nothing says that what the source returns ends: an evaluation of it might never."""
+        return self.num_epochs is None and self.max_batches is None
+
     def open_epoch(self, epoch: int) -> Iterator[Any]:
         del epoch
         return iter(self.source())

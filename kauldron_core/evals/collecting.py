@@ -73,6 +73,11 @@ class CollectingEvaluator(abc.ABC):
         except TypeError:
             return None
 
+    @property
+    def _takes_all(self) -> bool:
+        """Whether it goes on to the end of the data."""
+        return True
+
     def _data(self) -> Any:
         return for_eval(self.require("ds"))
 
@@ -89,6 +94,12 @@ class CollectingEvaluator(abc.ABC):
         """
         for field in self.required:
             self.require(field)
+        if self._takes_all and _may_be_endless(ds := self.require("ds")):
+            limit = f"evals.{self.name}.num_batches" if hasattr(self, "num_batches") else "its max_batches"
+            raise ConfigError(
+                f"evals.{self.name}.ds: {ds} has num_epochs=None, so nothing says that it ends, and an evaluation "
+                f"takes all of it. Set its num_epochs=1 if its source ends, or {limit}."
+            )
 
     def require(self, field: str) -> Any:
         """Returns a part.
@@ -182,3 +193,10 @@ class CollectingEvaluator(abc.ABC):
 def for_eval(ds: Any) -> Any:
     """Returns data as an evaluation reads it: one epoch, in stored order. What can't say so is read as it is."""
     return ds.for_eval() if hasattr(ds, "for_eval") else ds
+
+
+def _may_be_endless(ds: Any) -> bool:
+    """Returns whether data does not say that one epoch of it ends. Looks at its settings only."""
+    if hasattr(ds, "for_eval"):
+        return bool(getattr(ds, "may_be_endless", False))
+    return getattr(ds, "num_epochs", 1) is None and getattr(ds, "max_batches", None) is None

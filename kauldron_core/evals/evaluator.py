@@ -253,6 +253,10 @@ class Evaluator(CollectingEvaluator):
         return batches if is_of_rows else _every(batches, shard_index, shard_count)
 
     @property
+    def _takes_all(self) -> bool:
+        return isinstance(self._walk, EvalEpoch)
+
+    @property
     def _has_shares_of_rows(self) -> bool:
         """Whether a share is every n-th row, and not every n-th batch of those that the walk takes."""
         return isinstance(self._walk, EvalEpoch)

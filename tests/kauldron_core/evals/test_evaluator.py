@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import threading
 from typing import Any
 
@@ -307,3 +308,31 @@ def test_an_evaluator_without_data_is_refused_when_the_config_resolves() -> None
     with pytest.raises(ConfigError, match=r"evals\.test\.ds: unset.*`eval_ds`"):
         experiments.trainer(eval_ds=None, evals={"test": Evaluator(run=Final())})
     experiments.trainer(eval_ds=None, evals={"test": Evaluator(run=Final(), ds=experiments.points())})
+
+
+def test_data_that_may_never_end_is_refused_when_the_experiment_is_built() -> None:
+    """F19: an evaluation of an endless iterator without `num_batches` hung without a word."""
+
+    def endless() -> Any:
+        row = {name: column[0] for name, column in experiments.load_points().items()}
+        return itertools.repeat(row)
+
+    class Foreign:
+        num_epochs = None
+
+        def __iter__(self) -> Any:
+            return endless()
+
+    def built(ds: Any, **fields: Any) -> kd.train.Trainer:
+        evals = {"val": kd.evals.Evaluator(run=kd.evals.Final(), ds=ds, **fields)}
+        return experiments.trainer(evals=evals, checkpointer=None, num_train_steps=1)
+
+    ds = kd.data.FromIterator(endless, batch_size=4)
+    for data in (ds, Foreign()):
+        with pytest.raises(
+            ConfigError, match=r"evals\.val\.ds: .*num_epochs=None.*num_epochs=1 .*evals\.val\.num_batches"
+        ):
+            built(data)
+    assert built(dataclasses.replace(ds, num_epochs=1)) and built(dataclasses.replace(ds, max_batches=3))
+    (*_, evaluated, _) = built(ds, num_batches=2).iter_train()
+    assert evaluated.num_examples == 8
