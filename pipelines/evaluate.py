@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,15 +13,16 @@ import click
 
 import evaluators
 from kauldron_core import konfig, rundir
-from kauldron_core.errors import ConfigError
+from kauldron_core.errors import ConfigError, listing
 from pipelines.cli.commands import OverrideCommand, sorted_words
 from pipelines.cli.run import DONE, FAILED, run
 from pipelines.cli.signals import ending_as_on_sigterm
 from pipelines.cli.trust import trust_code, trust_options
 from pipelines.operations import find_folder
 from pipelines.report import make_console, make_table, number
+from pipelines.terminal import echo
 from pipelines.tracking import RecorderProcess, Store
-from ray_cluster import eval_jobs
+from ray_cluster import eval_jobs, layout
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -91,7 +93,8 @@ def command(
     rundir.refuse_links(run_dir or path)
     trust_code(path, trust=trust, trust_run=trust_run)
     overrides = [f"{where}={text}" for where, text in words.cfg]
-    run_on_actors = _on_actors(path, actors, address, evals=options["evals"], shards=shards)
+    variables = own_variables(run_dir)
+    run_on_actors = _on_actors(path, actors, address, evals=options["evals"], shards=shards, env=variables)
     if run_on_actors is None:
         from kauldron_core import sharding  # JAX, which a mistake in the words needs not wait for
 
@@ -117,8 +120,30 @@ def command(
     return DONE if all(record["status"] == "done" for record in records) else FAILED
 
 
+def own_variables(run: rundir.RunDir | None) -> dict[str, str]:
+    """Returns the variables of this process that a run was made with, and says which of them are not set here.
+
+    A run keeps their names alone (`--run.env`), so what they are is this process's own.
+    """
+    names = layout.variables_of(run) if run is not None else ()
+    missing = [name for name in names if name not in os.environ]
+    if missing:
+        echo(
+            f"note: the run was made with {listing(missing)} (--run.env), not set here; where it matters to the"
+            f" numbers: {missing[0]}=VALUE kdr eval ...",
+            err=True,
+        )
+    return {name: os.environ[name] for name in names if name in os.environ}
+
+
 def _on_actors(
-    path: Path, num_actors: int | None, address: str | None, *, evals: str | None, shards: int
+    path: Path,
+    num_actors: int | None,
+    address: str | None,
+    *,
+    evals: str | None,
+    shards: int,
+    env: Mapping[str, str],
 ) -> Callable[..., list[rundir.Record]] | None:
     """Returns what makes evaluations on Ray, None if they are made in this process."""
     if num_actors is None and address is None:
@@ -131,7 +156,7 @@ def _on_actors(
             imported.copy_to(folder.code)  # From where the actors import it.
             konfig.trust(imported.module.__name__)  # The user has named this file.
     trusted = konfig.trusted_packages()
-    job = eval_jobs.EvalJob(run_dir=str(folder.path), num_actors=num_actors, shards=shards, trust=trusted)
+    job = eval_jobs.EvalJob(run_dir=str(folder.path), num_actors=num_actors, shards=shards, trust=trusted, env=env)
     return functools.partial(eval_jobs.evaluate, job=job, address=address)
 
 

@@ -9,6 +9,7 @@ from kauldron_core import konfig, rundir
 from kauldron_core.errors import ConfigError
 from pipelines import experiment as experiments
 from pipelines.experiment import Experiment
+from pipelines.recorded_command import recorded_command
 from ray_cluster.spec import Sweep
 
 
@@ -36,7 +37,7 @@ def standing_axes(run: rundir.RunDir, experiment: Experiment) -> list[konfig.Poi
     if texts is None:
         raise ConfigError(
             f"{run.path}: what it draws from was made by a function or a file. Repeat the command that made it:"
-            f" {run.sweep.get('command', 'unknown')}"
+            f" {recorded_command(run)}"
         )
     return list(konfig.parse_axes(experiment.config, [(path, text) for path, text in texts], trusted=False))
 

@@ -27,6 +27,7 @@ from pipelines.cli.trust import trust_code, trust_options
 from pipelines.experiment import load_named_file
 from pipelines.report import make_console, make_table
 from pipelines.stages import Context, Record, Stage, SweepStage
+from pipelines.terminal import echo
 
 COMMANDS = {
     "run": ("pipelines.pipeline:run_command", "Run the stages that are not done."),
@@ -155,7 +156,7 @@ def run_command(
         with ending_as_on_sigterm():
             run_stages(read, identities, address=address, tracking=not no_tracking, trust_run=trust_run)
     except BaseException:
-        click.echo(f"Not everything is done. To go on: {typed_command(ctx)}", err=True)
+        echo(f"Not everything is done. To go on: {typed_command(ctx)}", err=True)
         raise
     return DONE
 

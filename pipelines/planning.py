@@ -14,6 +14,7 @@ from pipelines import extending, run_folder, searches, sources
 from pipelines.deciding import check_decisions
 from pipelines.experiment import Experiment
 from pipelines.report import Ranking
+from ray_cluster import layout
 from ray_cluster.environment import keep_driver_on_cpu
 from ray_cluster.spaces import SearchSpace
 from ray_cluster.spec import Plan, PlannedTrial, Sweep, eval_pools
@@ -188,6 +189,7 @@ def _prepared(
     may_use_accelerators: bool = False,
 ) -> Prepared:
     """Builds what has to be built to know that everything fits."""
+    layout.refuse_lost_variables(run, spec.env)
     if not may_use_accelerators:
         _keep_off_accelerators()
     is_searching = space is not None and spec.search is not None

@@ -10,6 +10,7 @@ import click
 from kauldron_core import rundir
 from kauldron_core.errors import ConfigError
 from pipelines.cli.run import DONE, FAILED, run
+from pipelines.terminal import echo
 from pipelines.tracking import Recorder, Store
 
 HELP = """Bring the MLflow records of a run up to date.
@@ -35,10 +36,10 @@ def command(path: str) -> int:
     _ = run_dir.sweep  # A damaged one is not MLflow's fault.
     store = Store.at(run_dir.path.parent)
     has_driver = rundir.Lease.is_live(run_dir.path / ".lock")
-    recorder = Recorder(store, warn=lambda line: click.echo(line, err=True), is_driver=not has_driver, patience_s=0.0)
+    recorder = Recorder(store, warn=lambda line: echo(line, err=True), is_driver=not has_driver, patience_s=0.0)
     recorder.start(run_dir)
     recorder.close()
-    click.echo(store.view_command)
+    echo(store.view_command)
     return DONE if recorder.is_complete else FAILED
 
 

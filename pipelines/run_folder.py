@@ -12,6 +12,7 @@ from typing import Any
 from kauldron_core import konfig, rundir
 from kauldron_core.errors import ConfigError
 from pipelines.experiment import Experiment
+from pipelines.recorded_command import recorded_command
 from pipelines.tracking import Store
 from ray_cluster.environment import is_ray_job
 from ray_cluster.spec import Sweep
@@ -133,7 +134,7 @@ def refuse_other_sweep(
             hint = f" More steps make another run: kdr train with another --run.name and --start-from={one}."
         raise ConfigError(
             f"--run.name: {run.path} holds another sweep: {shown}{more}.{hint} Choose another --run.name, or repeat the"
-            f" command that made it: {known.get('command', 'unknown')}"
+            f" command that made it: {recorded_command(run)}"
         )
 
 
@@ -153,7 +154,7 @@ def refuse_other_space(run: rundir.RunDir, base: Mapping[str, str], space: Seque
     if differences:
         raise ConfigError(
             f"--run.name: {run.path} holds another search: {', '.join(differences[:_SHOWN])}. Choose another"
-            f" --run.name, or repeat the command that made it: {known.get('command', 'unknown')}"
+            f" --run.name, or repeat the command that made it: {recorded_command(run)}"
         )
 
 

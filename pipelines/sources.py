@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,6 +17,7 @@ from kauldron_core.konfig.code_copies import copy_code
 from kauldron_core.konfig.hints import Misfit
 from kauldron_core.konfig.places import find_place
 from pipelines.experiment import Experiment
+from pipelines.recorded_command import recorded_command
 from ray_cluster.spec import Sweep
 
 _logger = logging.getLogger(__name__)
@@ -98,7 +98,9 @@ def read_spec(run: rundir.RunDir, changes: Sequence[tuple[str, str]] = ()) -> Sw
     """
     place = {"name": run.name, "root": str(run.path.parent)}
     spec = konfig.ConfigDict({"__qualname__": "ray_cluster.spec:Sweep", **place})
-    _fill(spec, {name: value for name, value in run.sweep.get("run", {}).items() if name not in place}, run)
+    # Variables are never taken from a file.
+    known = {name: value for name, value in run.sweep.get("run", {}).items() if name not in (*place, "env")}
+    _fill(spec, known, run)
     _refuse_code_of_runs(spec, [path for path, _ in changes])
     for path, text in changes:
         if path in place:
@@ -147,7 +149,7 @@ def _text(run: rundir.RunDir, name: str) -> str:
     except UnicodeDecodeError:
         raise DamagedFile(f"{run.path / name}: damaged, it is no text.") from None
     except FileNotFoundError:
-        command = json.dumps(run.sweep.get("command", "unknown"))
+        command = recorded_command(run)
         raise ConfigError(f"{run.path}: keeps no {name}. Repeat the command that made it: {command}") from None
 
 

@@ -18,6 +18,7 @@ from pipelines import experiment as experiments
 from pipelines import planning, sources
 from pipelines.cli.run import DONE
 from pipelines.donors import check_donor
+from pipelines.evaluate import own_variables
 from pipelines.report import make_console, make_table, number
 from pipelines.sweep import start
 from pipelines.watching import watchers
@@ -218,6 +219,7 @@ class EvaluateStage:
         """Evaluates what has no result yet, in this process."""
         run = context.run_of(self.of)
         context.trust_code(run)
+        own_variables(run)  # Says which are not set here.
         records = evaluators.evaluate_run(
             run.path,
             step=self.step,  # type: ignore[arg-type] - it refuses other words

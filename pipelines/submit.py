@@ -9,10 +9,12 @@ from pathlib import Path
 
 import click
 
-from kauldron_core import rundir
+from kauldron_core import masking, rundir
 from kauldron_core.errors import ConfigError, unknown_name
+from kauldron_core.escaping import OutputFilter
 from kauldron_core.konfig.project_path import refuse_hiding
 from pipelines.cli.run import DONE, run
+from pipelines.terminal import echo
 from ray_cluster.jobs import Job, JobClient
 from ray_cluster.shipping import KEPT_AT_HOME
 
@@ -54,25 +56,30 @@ def command(
     folders and environments stay at home, like everything in .gitignore and .rayignore.
     """
     folder = check(words, working_dir)
-    job = Job(entrypoint=entrypoint(words, preflight=not no_preflight), working_dir=str(folder), name=shlex.join(words))
+    job = Job(
+        entrypoint=entrypoint(words, preflight=not no_preflight),
+        working_dir=str(folder),
+        name=shlex.join(masking.mask_words(words)),
+    )
     if dry_run:
-        click.echo(f"sends     {folder} without {', '.join(KEPT_AT_HOME)}")
-        click.echo(f"runs      {job.entrypoint}")
+        echo(f"sends     {folder} without {', '.join(KEPT_AT_HOME)}")
+        echo(f"runs      {job.entrypoint}")
         return DONE
     if address is None:
         raise ConfigError("--address: the cluster's job server is missing. Example: --address=http://127.0.0.1:8265")
     client = JobClient(address)
     job_id = client.submit(job)
-    click.echo(f"job {job_id} at {address}; to stop it: ray job stop --address={address} {job_id}")
+    echo(f"job {job_id} at {address}; to stop it: ray job stop --address={address} {job_id}")
     if detach:
         return DONE
     try:
-        ending = client.follow(job_id, lambda text: click.echo(text, nl=False))
+        passed = OutputFilter()
+        ending = client.follow(job_id, lambda text: click.echo(passed.take(text), nl=False))
     except KeyboardInterrupt:
-        click.echo(f"\nThe job goes on. To see it again: ray job logs --address={address} --follow {job_id}", err=True)
+        echo(f"\nThe job goes on. To see it again: ray job logs --address={address} --follow {job_id}", err=True)
         raise
     if ending.exit_status:
-        click.echo(f"job {job_id} {ending.status}, exit status {ending.exit_status}: {ending.message}", err=True)
+        echo(f"job {job_id} {ending.status}, exit status {ending.exit_status}: {ending.message}", err=True)
     return ending.exit_status
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -24,6 +23,7 @@ from pipelines.donors import check_donor, find_donor
 from pipelines.going_on import going_on
 from pipelines.mistakes import refuse_if_mistaken
 from pipelines.report import LiveReport, print_results
+from pipelines.terminal import print_traceback
 from pipelines.tracking import RecorderProcess
 from pipelines.watching import watchers
 from ray_cluster import collect, control, layout, passing, stopping, trial_logs
@@ -176,7 +176,7 @@ def _train(trial: rundir.TrialDir, rules: Sequence[stopping.StopRule]) -> None:
         if is_of_run:
             raise
         if not isinstance(error, ConfigError):  # A mistake of the user's says all there is in its own line.
-            traceback.print_exc()
+            print_traceback(error)
 
 
 @contextlib.contextmanager

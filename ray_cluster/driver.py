@@ -247,5 +247,6 @@ class _Sweeping:
             platform=environment.platform_of(resources),
             trust=self.plan.trust,
             code=str(self._run.code),
+            secrets=tuple(self.plan.sweep.env),
             stop=self.plan.sweep.stop_rules,
         )

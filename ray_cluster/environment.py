@@ -125,14 +125,14 @@ def worker_variables(plan: Plan, resources: Resources) -> dict[str, str]:
 
 
 def process_variables(
-    resources: Resources, *, python_path: Iterable[str] = (), env: Mapping[str, str] | None = None
+    resources: Resources, *, python_path: Iterable[str] = (), env: Mapping[str, str | None] | None = None
 ) -> dict[str, str]:
     """Returns the variables of a process that runs JAX with these resources, set before Python starts there.
 
     Args:
       resources: What it owns: they say its platform and its threads.
       python_path: Folders put on its path beside the working directory.
-      env: Variables that win over those and over the driver's forwarded ones.
+      env: Variables that win over those and over the driver's forwarded ones; None leaves one out.
     """
     platform = platform_of(resources)
     variables = {
@@ -158,5 +158,5 @@ def _python_path(folders: Iterable[str]) -> str:
     return os.pathsep.join(dict.fromkeys(path for path in (working_dir, *folders, *standing) if path))
 
 
-def _texts(variables: Mapping[str, str]) -> dict[str, str]:
-    return {str(name): str(value) for name, value in variables.items()}
+def _texts(variables: Mapping[str, str | None]) -> dict[str, str]:
+    return {str(name): str(value) for name, value in variables.items() if value is not None}

@@ -107,6 +107,7 @@ class _Evaluating:
             platform=environment.platform_of(resources),
             trust=self._job.trust,
             code=str(self._run.code),
+            secrets=tuple(self._job.env),
         )
         pool = EvalPool(
             evaluators=(),

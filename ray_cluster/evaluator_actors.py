@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import ray
 from ray.exceptions import RayActorError, RayTaskError
 
-from kauldron_core import rundir
+from kauldron_core import masking, rundir
 from ray_cluster.evaluator_worker import EvaluatorWorker
 from ray_cluster.jax_process import ProcessSettings
 from ray_cluster.placement import actor_options
@@ -188,6 +188,11 @@ class EvaluatorActors:
 
 def record_given_up(trial: rundir.TrialDir, name: str, step: int, error: str) -> rundir.Record:
     """Records an evaluation that has ended its process again and again; no evaluator is left to do so."""
-    record = {"status": "failed", "error": error, "values": {}, "finished_ms": time.time_ns() // 1_000_000}
+    record = {
+        "status": "failed",
+        "error": masking.masked(error),
+        "values": {},
+        "finished_ms": time.time_ns() // 1_000_000,
+    }
     rundir.write_eval_result(trial, name, step, record)
     return rundir.read_eval_result(trial, name, step) or record

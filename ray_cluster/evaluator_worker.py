@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import pickle
+import sys
 import time
 import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import evaluators
+from kauldron_core import masking
 from ray_cluster import jax_process, trial_logs
 
 
@@ -103,4 +105,4 @@ class EvaluatorWorker:
             self._evaluator.open(trial_dir)
         except Exception:
             # It is told again, and recorded, by the evaluation itself.
-            traceback.print_exc()
+            sys.stderr.write(masking.masked(traceback.format_exc()))

@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from kauldron_core import rundir
+from kauldron_core import masking, rundir
 from kauldron_core.errors import ConfigError, RunFailed
 from ray_cluster import jax_process, pack_records, stopping, trial_logs
 
@@ -160,7 +160,7 @@ class HostWorker:
         except BaseException as error:
             ending = _raised(error, is_setup=not is_loaded)
             # Past Python's own stream, which somebody may have replaced.
-            os.write(2, "".join(traceback.format_exception(error)).encode())
+            os.write(2, masking.masked("".join(traceback.format_exception(error))).encode())
         return ending
 
     def _put(self, record: Record) -> None:
@@ -285,4 +285,4 @@ def describe(error: BaseException) -> str:
     """Returns an exception as one paragraph: type, message and the notes that say where it happened."""
     # What JAX notes about its own frames says nothing about the trial.
     notes = [note for note in getattr(error, "__notes__", ()) if "JAX has removed its internal frames" not in note]
-    return "\n".join([f"{type(error).__name__}: {error}".strip(), *notes])
+    return masking.masked("\n".join([f"{type(error).__name__}: {error}".strip(), *notes]))

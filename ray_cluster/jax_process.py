@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kauldron_core import konfig, rundir
+from kauldron_core import konfig, masking, rundir
 from kauldron_core.errors import ConfigError, RunFailed
 from kauldron_core.konfig.code_copies import add_code_folder
 from ray_cluster.program_cache import use_program_cache
@@ -45,6 +45,7 @@ class ProcessSettings:
       platform: The platform that JAX must find: `cpu`, `gpu` or `tpu`.
       trust: Packages whose names configs may call, beside the built-in list.
       code: Folder with the run's copies of config files, of which those are imported that `trust` names.
+      secrets: Names of the variables whose values show in no error.
       niceness: Added to the process's own; 10 lets training go first.
       stop: What ends a trial before its last step.
     """
@@ -54,6 +55,7 @@ class ProcessSettings:
     platform: str = "cpu"
     trust: tuple[str, ...] = ()
     code: str | None = None
+    secrets: tuple[str, ...] = ()
     niceness: int = 0
     stop: tuple[StopRule, ...] = ()
 
@@ -120,6 +122,7 @@ def prepare_process(settings: ProcessSettings, join: Callable[[], None] | None =
     os.nice(settings.niceness)
     if settings.probe is not None:
         rundir.check_probe(settings.run_dir, settings.probe)
+    masking.keep_secret(*(os.environ.get(name, "") for name in settings.secrets))
     konfig.trust(*settings.trust)
     if settings.code is not None:
         add_code_folder(settings.code)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
+import re
+import shlex
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from kauldron_core import rundir
-from kauldron_core.errors import ConfigError
+from kauldron_core import masking, rundir
+from kauldron_core.errors import ConfigError, listing
 from ray_cluster import control
 from ray_cluster.environment import is_ray_job
 from ray_cluster.spec import Plan, PlannedTrial
 
 _logger = logging.getLogger(__name__)
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def lay_out(plan: Plan) -> rundir.RunDir:
@@ -34,7 +38,8 @@ def lay_out(plan: Plan) -> rundir.RunDir:
 
 def describe(plan: Plan) -> dict[str, Any]:
     """Returns what `sweep.json` says about a plan."""
-    sweep = {name: _plain(value) for name, value in vars(plan.sweep).items() if name != "env"}
+    sweep = {name: _plain(value) for name, value in vars(plan.sweep).items()}
+    sweep["env"] = {str(name): masking.MASK for name in plan.sweep.env}
     description = {name: _plain(value) for name, value in plan.description.items()}
     # The ranking stands at the top, where `kd.load_run(step="best")` looks for it.
     ranking = {"metric": plan.sweep.metric, "mode": plan.sweep.mode}
@@ -80,6 +85,7 @@ def write_trials(plan: Plan, run: rundir.RunDir) -> None:
     is_larger = plan.sweep.num_samples != (run.sweep.get("run") or {}).get("num_samples")
     if is_larger or description["trials"] != run.sweep.get("trials"):
         run.write_sweep({**run.sweep, **description})
+    _add_variables(plan, run)
     run.write_trials(description["trials"])
 
 
@@ -92,6 +98,37 @@ def _mend(folder: rundir.TrialDir, trial: PlannedTrial) -> None:
     except rundir.DamagedFile as error:
         _logger.warning("%s It is written anew.", error)
         rundir.write_atomic(folder.config_path, trial.config_json)
+
+
+def variables_of(run: rundir.RunDir) -> tuple[str, ...]:
+    """Returns the names of the variables (`run.env`) that a run was made with; it keeps no values."""
+    spec = run.readable_sweep.get("run") if run.exists() else None
+    found = spec.get("env") if isinstance(spec, Mapping) else None
+    names = found if isinstance(found, Mapping) else ()
+    return tuple(name for name in names if isinstance(name, str) and _VARIABLE.fullmatch(name))
+
+
+def refuse_lost_variables(run: rundir.RunDir, env: Mapping[str, str | None]) -> None:
+    """Refuses to go on with a run without the variables that it was made with.
+
+    Raises:
+      ConfigError: With how to give them again, or to leave them out.
+    """
+    missing = [name for name in variables_of(run) if name not in env]
+    if missing:
+        given = json.dumps(dict.fromkeys(missing, "..."))
+        raise ConfigError(
+            f"--run.env: {run.path} was made with {listing(missing)}, and a run keeps no values. Give them again, or"
+            f" None for one that is to be left out: --run.env={shlex.quote(given)}"
+        )
+
+
+def _add_variables(plan: Plan, run: rundir.RunDir) -> None:
+    """Keeps the names of variables that are new to a run."""
+    standing = dict.fromkeys(variables_of(run), masking.MASK)
+    names = standing | {str(name): masking.MASK for name in plan.sweep.env}
+    if names != standing:
+        run.write_sweep({**run.sweep, "run": {**run.sweep.get("run", {}), "env": names}})
 
 
 def is_tried_again(folder: rundir.TrialDir, plan: Plan) -> bool:

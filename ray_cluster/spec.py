@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
-from kauldron_core import rundir
+from kauldron_core import masking, rundir
 from kauldron_core.errors import ConfigError, unknown_name
 from ray_cluster.results import Results
 from ray_cluster.stopping import StopRule, read_rules
@@ -86,7 +86,8 @@ class Sweep:
       hang_timeout_s: Seconds without a sign of life of a trial after which its process is killed and the trial resumed.
         None: never.
       time_budget_s: Seconds after which all running trials save and the sweep ends, to be gone on with later.
-      env: Variables set in every trial and evaluator, beside the forwarded ones (`FORWARDED_VARIABLES`).
+      env: Variables set in every trial and evaluator, beside the forwarded ones (`FORWARDED_VARIABLES`). The run keeps
+        their names and no value; a run that goes on asks for each, and None says that one is left out.
       working_dir: Folder, or .zip file, that is sent to the nodes of the cluster and is the working directory there. On
         a Ray of our own, where the code is anyway, nothing is sent; inside a Ray job the job brings it.
       py_modules: Folder of a package, or .whl file, that is sent along likewise; or a list of them.
@@ -113,13 +114,14 @@ class Sweep:
     scheduler: str | None = None
     hang_timeout_s: float | None = None
     time_budget_s: float | None = None
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str | None] = field(default_factory=dict, repr=False)
     working_dir: str | None = None
     py_modules: str | Sequence[str] = ()
     excludes: str | Sequence[str] = ()
 
     def __post_init__(self) -> None:
         check_resources(self.resources, at="run.resources")
+        self._check_env()
         rundir.refuse_address(self.root, at="run.root")
         rundir.refuse_address(self.name or "", at="run.name")
         if self.mode not in ("max", "min"):
@@ -146,6 +148,13 @@ class Sweep:
         if self.pack_rule is not None and (self.search is not None or self.pack == "off"):
             other = "run.pack=off" if self.search is None else "run.search"
             raise ConfigError(f"run.scheduler={self.scheduler}: compares trials of one pack; leave {other} out.")
+
+    def _check_env(self) -> None:
+        """Refuses variables without a value; those of the others show in no message of this process from now on."""
+        for name, value in self.env.items():
+            if value == masking.MASK:
+                raise ConfigError(f"run.env.{name}: {value} stands for a value that is kept nowhere. Write the value.")
+        masking.keep_secret(*(str(value) for value in self.env.values() if value is not None))
 
     @property
     def is_adaptive(self) -> bool:

@@ -26,7 +26,7 @@ def working_folder() -> str | None:
         folder = os.path.realpath(os.getcwd())
     except OSError:
         return None
-    return None if _is_in_run(folder) else folder
+    return None if is_in_run(folder) else folder
 
 
 def listed_packages() -> tuple[str, ...]:
@@ -94,7 +94,7 @@ def _lies_in(spec: ModuleSpec | None, folders: Iterable[str]) -> bool:
 def _is_project_file(place: str, folders: Iterable[str]) -> bool:
     file = os.path.realpath(place)
     is_inside = any(_is_below(file, folder) for folder in folders)
-    return is_inside and not _is_library(file) and not _is_in_run(os.path.dirname(file))
+    return is_inside and not _is_library(file) and not is_in_run(os.path.dirname(file))
 
 
 def _is_below(file: str, folder: str) -> bool:
@@ -116,9 +116,9 @@ def _library_folders() -> tuple[str, ...]:
     return tuple({os.path.realpath(sysconfig.get_path(name)) for name in names})
 
 
-def _is_in_run(folder: str) -> bool:
-    """Whether a folder is a run directory, or lies in one."""
-    path = pathlib.Path(folder)
+def is_in_run(folder: str | os.PathLike[str]) -> bool:
+    """Returns whether a folder is a run directory, or lies in one."""
+    path = pathlib.Path(os.path.realpath(folder))
     return any(_is_run(place) for place in (path, *path.parents))
 
 

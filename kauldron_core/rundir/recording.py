@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Mapping
 from typing import Any
 
+from kauldron_core import masking
 from kauldron_core.rundir import atomic, committed, examples, pending, results
 from kauldron_core.rundir.layout import TrialDir
 from kauldron_core.rundir.leases import Lease
@@ -83,13 +84,13 @@ def failure(trial_dir: str | os.PathLike[str], step: int, error: Exception) -> R
     """Returns what a record says of a failure: `skipped` where the checkpoint is gone, else `failed`."""
     if not committed.is_committed(TrialDir(trial_dir).checkpoints, step):
         return {"status": "skipped", "values": {}, "num_examples": 0, "error": REMOVED}
-    text = " ".join(str(error).split())[:_MAX_ERROR]
+    text = masking.masked(" ".join(str(error).split()))[:_MAX_ERROR]
     return {
         "status": "failed",
         "values": {},
         "num_examples": 0,
         "error": f"{type(error).__name__}: {text}",
-        "traceback": "".join(traceback.format_exception(error))[-_MAX_TRACEBACK:],
+        "traceback": masking.masked("".join(traceback.format_exception(error)))[-_MAX_TRACEBACK:],
     }
 
 

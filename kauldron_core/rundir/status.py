@@ -7,6 +7,7 @@ import pathlib
 import time
 from typing import Any
 
+from kauldron_core import masking
 from kauldron_core.errors import unknown_name
 from kauldron_core.rundir import atomic, formats, reading
 
@@ -40,8 +41,12 @@ def write_status(trial_dir: str | os.PathLike[str], status: str, *, retry: bool 
     if standing in TERMINAL and standing != status and not retry:
         return False
     atomic.make_folder(path.parent)
-    atomic.write_json(path, {"status": status, "time_ms": time.time_ns() // 1_000_000, **fields})
+    atomic.write_json(path, {"status": status, "time_ms": time.time_ns() // 1_000_000, **_masked(fields)})
     return True
+
+
+def _masked(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: masking.masked(value) if isinstance(value, str) else value for name, value in fields.items()}
 
 
 def read_status(trial_dir: str | os.PathLike[str]) -> dict[str, Any]:

@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
+from kauldron_core.escaping import escaped
+
 if TYPE_CHECKING:
     from kauldron_core.train.setup import TqdmInfo
 
@@ -80,7 +82,7 @@ def bar(info: TqdmInfo, *, num_steps: int | None, header: Callable[[], str]) -> 
         progress.TextColumn("{task.fields[loss]}"),
     )
     with progress.Progress(*columns, console=console.Console(stderr=True), transient=False) as shown:
-        shown.print(header())
+        shown.print(escaped(header()), markup=False)
         task = shown.add_task(info.desc, total=num_steps, speed="", left="", loss="")
         time_left = TimeLeft(num_steps)
         last_time, last_step = time.monotonic(), None

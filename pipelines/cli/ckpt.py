@@ -20,6 +20,7 @@ from pipelines.operations import find_one, find_trials
 from pipelines.report import count, make_console, make_table, number
 from pipelines.report.progress import duration
 from pipelines.report.tables import size
+from pipelines.terminal import confirm, echo, echo_json
 
 COMMANDS = {
     "ls": ("pipelines.cli.ckpt:ls", "List checkpoints: step, size, age, metrics, why each is kept."),
@@ -77,15 +78,15 @@ def ls(place: str, trial: str | None, as_json: bool, trust: Sequence[str], trust
             if len(trials) == 1:
                 raise
             trials.remove(one)
-            click.echo(str(error), err=True)
+            echo(str(error), err=True)
     if as_json:
-        click.echo(rundir.dumps({name: [dataclasses.asdict(entry) for entry in one] for name, one in found.items()}))
+        echo_json({name: [dataclasses.asdict(entry) for entry in one] for name, one in found.items()})
         return DONE
     console = make_console()
     for one in trials:
         _print_list(one, found[one.name])
         for path in facts.others(one):
-            click.echo(f"no checkpoint: {path.name}, {size(facts.num_bytes(path))}")
+            echo(f"no checkpoint: {path.name}, {size(facts.num_bytes(path))}")
     total = sum(entry.num_bytes for one in found.values() for entry in one)
     console.print(f"{count(sum(map(len, found.values())), 'checkpoint')}, {size(total)}")
     return DONE
@@ -117,7 +118,7 @@ def show(
     if "state" not in metadata:
         raise ConfigError(f"{path}: damaged, its metadata can't be read.")
     if as_json:
-        click.echo(rundir.dumps({"path": str(path), "num_bytes": facts.num_bytes(Path(path)), **metadata}))
+        echo_json({"path": str(path), "num_bytes": facts.num_bytes(Path(path)), **metadata})
         return DONE
     rows = facts.arrays(metadata)
     console = make_console()
@@ -125,10 +126,10 @@ def show(
     console.print(make_table([("array", "left"), ("type", "left"), ("size", "right")], table))
     parts = ", ".join(f"{part} {size(num_bytes)}" for part, num_bytes in facts.sums(rows).items())
     saved_at = datetime.datetime.fromtimestamp(metadata.get("saved_at") or 0).isoformat(" ", "seconds")
-    click.echo(f"{path}\nsaved {saved_at} at step {metadata.get('step')}, {size(facts.num_bytes(Path(path)))} on disk")
-    click.echo(f"in memory: {parts}")
+    echo(f"{path}\nsaved {saved_at} at step {metadata.get('step')}, {size(facts.num_bytes(Path(path)))} on disk")
+    echo(f"in memory: {parts}")
     for name, value in (metadata.get("metrics") or {}).items():
-        click.echo(f"{name}: {number(value)}")
+        echo(f"{name}: {number(value)}")
     return DONE
 
 
@@ -148,14 +149,14 @@ def verify(place: str, steps: Sequence[str], trial: str | None) -> int:
             path = ckpts.step_path(one.checkpoints, step)
             problems = ckpts.verify(path)
             if not path.exists():
-                click.echo(f"{one.name} step {step}: removed meanwhile")
+                echo(f"{one.name} step {step}: removed meanwhile")
                 continue
             num_checked += 1
             num_damaged += bool(problems)
-            click.echo(f"{one.name} step {step}: {'damaged' if problems else 'whole'}")
+            echo(f"{one.name} step {step}: {'damaged' if problems else 'whole'}")
             for problem in problems:
-                click.echo(f"  {problem}")
-    click.echo(f"{count(num_checked, 'checkpoint')} read, {num_damaged} damaged")
+                echo(f"  {problem}")
+    echo(f"{count(num_checked, 'checkpoint')} read, {num_damaged} damaged")
     return FAILED if num_damaged else DONE
 
 
@@ -182,11 +183,11 @@ def rm(place: str, steps: Sequence[str], trial: str | None, yes: bool, trust: Se
         )
     total = sum(facts.num_bytes(Path(ckpts.step_path(folder.checkpoints, step))) for step in chosen)
     what = f"{count(len(chosen), 'checkpoint')} of {folder.name} ({listing(map(str, chosen))}), {size(total)}"
-    if not yes and not click.confirm(f"Remove {what}?"):
-        click.echo("nothing was removed")
+    if not yes and not confirm(f"Remove {what}?"):
+        echo("nothing was removed")
         return DONE
     facts.checkpointer_of(folder).remove(chosen)
-    click.echo(f"removed {what}")
+    echo(f"removed {what}")
     return DONE
 
 

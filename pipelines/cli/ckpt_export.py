@@ -17,6 +17,7 @@ from pipelines.cli.run import DONE
 from pipelines.cli.trust import trust_code, trust_options
 from pipelines.operations import find_one
 from pipelines.report.tables import size
+from pipelines.terminal import echo
 
 
 @click.command("export", context_settings={"max_content_width": 110})
@@ -62,5 +63,5 @@ def export(
     keeper = replace(trainer.checkpointer or ckpts.Checkpointer(), workdir=os.path.abspath(made))
     keeper.save(found.state, found.data_state, step=number)
     keeper.close()
-    click.echo(f"exported {folder.name} step {number} to {path}, {size(facts.num_bytes(made.checkpoints))}")
+    echo(f"exported {folder.name} step {number} to {path}, {size(facts.num_bytes(made.checkpoints))}")
     return DONE

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
+from kauldron_core import masking
 from kauldron_core.errors import unknown_name
 from pipelines.cli.debugging import FLAG, add_debug_option
+from pipelines.terminal import echo
 
 if TYPE_CHECKING:
     from kauldron_core import konfig
@@ -45,9 +47,11 @@ class OverrideCommand(click.Command):
             args, program=ctx.command_path, flags=flags, options=options, max_words=self.max_words
         )
         ctx.meta[_COMMAND] = command
-        ctx.meta[_TYPED] = shlex.join([*ctx.command_path.split(), *(word for word in args if word != FLAG)])
+        ctx.meta[_TYPED] = shlex.join(
+            [*ctx.command_path.split(), *masking.mask_words([word for word in args if word != FLAG])]
+        )
         for note in command.notes:
-            click.echo(f"note: {note}", err=True)
+            echo(f"note: {note}", err=True)
         return super().parse_args(ctx, list(command.rest))
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
@@ -72,7 +76,10 @@ def sorted_words(ctx: click.Context) -> konfig.Command:
 
 
 def typed_command(ctx: click.Context) -> str:
-    """Returns the command of the running `OverrideCommand` as it was typed, quoted for the shell."""
+    """Returns the command of the running `OverrideCommand` as it was typed, quoted for the shell.
+
+    The values of `--run.env` are masked: it is printed and recorded.
+    """
     return ctx.meta[_TYPED]
 
 

@@ -16,6 +16,7 @@ from pipelines.cli.commands import LazyGroup, OverrideCommand, sorted_words
 from pipelines.cli.trust import trust_code, trust_options
 from pipelines.operations import find_folder
 from pipelines.report import make_console, make_table
+from pipelines.terminal import echo
 
 COMMANDS = {
     "show": ("pipelines.cli.config:show", "Print a config with the overrides applied, and what they changed."),
@@ -65,13 +66,13 @@ def show(ctx: click.Context, form: str, trial: int | None, trust: Sequence[str],
         cfg = _trial(words, trial).config(cfg)
     if form == "json":
         # The marks go to standard error, so that what is printed stays JSON.
-        click.echo(konfig.to_json(cfg, indent=2))
+        echo(konfig.to_json(cfg, indent=2))
         for change in konfig.changes(base, cfg):
-            click.echo(f"changed: {_line(change)}", err=True)
+            echo(f"changed: {_line(change)}", err=True)
         return
     for line in konfig.marked(cfg, base).splitlines():
         is_marked = "  # was " in line or "  # new" in line or line.startswith("# removed")
-        click.echo(click.style(line, fg="yellow") if is_marked else line)
+        echo(line, colour="yellow" if is_marked else None)
 
 
 @click.command("diff", cls=TwoConfigs)
@@ -90,14 +91,14 @@ def diff(ctx: click.Context, trust: Sequence[str], trust_run: bool) -> None:
         base, cfg = _before_and_after(words)
     changes = konfig.changes(base.config if isinstance(base, konfig.ConfigFile) else base, cfg)
     if not changes:
-        click.echo("no difference")
+        echo("no difference")
     console = make_console()
     if changes and console.is_terminal:
         rows = [konfig.shown_change(change) for change in changes]
         console.print(make_table([("path", "left"), ("first", "left"), ("second", "left")], rows))
         return
     for change in changes:
-        click.echo(_line(change))
+        echo(_line(change))
 
 
 @click.command("validate", cls=OverrideCommand)
@@ -118,11 +119,9 @@ def validate(ctx: click.Context, trust: Sequence[str], trust_run: bool) -> None:
     built = experiments.check_trials(experiment, trials)
     for name, trainer in built.items():
         report = config_check.trace_step(trainer, label=name if len(trials) > 1 else "")
-        click.echo(f"{name if len(trials) > 1 else words.config}: {report}")
+        echo(f"{name if len(trials) > 1 else words.config}: {report}")
     if len(trials) > 1:
-        click.echo(
-            f"{len(trials)} trials are valid; {len(built)} of different structure or value were built and traced"
-        )
+        echo(f"{len(trials)} trials are valid; {len(built)} of different structure or value were built and traced")
 
 
 @click.command("schema", cls=OverrideCommand)
@@ -141,7 +140,7 @@ def schema(ctx: click.Context, show_all: bool, trust: Sequence[str], trust_run: 
     console = make_console()
     if not console.is_terminal:
         for row in rows:
-            click.echo("\t".join(row))
+            echo("\t".join(row))
         return
     console.print(make_table([(name, "left") for name in ("path", "type", "value", "documentation")], rows))
 

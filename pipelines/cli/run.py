@@ -16,14 +16,15 @@ from __future__ import annotations
 
 import os
 import sys
-import traceback
 from collections.abc import Sequence
 
 import click
 
+from kauldron_core import masking
 from kauldron_core.errors import ConfigError, RunFailed, first_line
 from kauldron_core.machine import machine_fault
 from pipelines.cli.debugging import add_debug_option, is_debugging
+from pipelines.terminal import echo, escape_warnings, print_traceback
 
 DONE, FAILED, MISTAKE, INTERRUPTED, PREEMPTED = 0, 1, 2, 130, 143
 
@@ -32,6 +33,8 @@ def run(command: click.Command, argv: Sequence[str] | None = None, *, program: s
     """Returns the exit status of `command` with the words `argv` (those of this process)."""
     words = list(sys.argv[1:] if argv is None else argv)
     add_debug_option(command)
+    masking.keep_words_secret(words)
+    escape_warnings()
     try:
         if words and "--help" not in words:
             from kauldron_core.konfig.project_path import add_project  # `kdr --help` does without konfig
@@ -54,7 +57,7 @@ def run(command: click.Command, argv: Sequence[str] | None = None, *, program: s
 def _tell(error: BaseException, *, is_debugging: bool) -> int:
     """Says what went wrong, and returns the exit status."""
     if is_debugging:
-        traceback.print_exception(error)
+        print_traceback(error)
     match error:
         case ConfigError():
             return _refuse(str(error), MISTAKE)
@@ -75,10 +78,10 @@ def _tell_other(error: BaseException, *, is_debugging: bool) -> int:
         hint = "" if is_debugging else " (--debug shows where.)"
         return _refuse(f"{fault}{hint}", MISTAKE if fault.is_mistake else FAILED)
     if not is_debugging:
-        traceback.print_exception(error)
+        print_traceback(error)
     return _refuse(f"{first_line(error)} (not foreseen; the lines above say where)", FAILED)
 
 
 def _refuse(message: str, status: int) -> int:
-    click.echo(f"error: {' '.join(message.splitlines())}", err=True)
+    echo(f"error: {' '.join(message.splitlines())}", err=True)
     return status

@@ -15,6 +15,7 @@ from kauldron_core.konfig.places import find_place
 from pipelines.cli.run import DONE, run
 from pipelines.operations.finding import find_run, is_driven, status_of
 from pipelines.operations.status import ranking_of, trials_table
+from pipelines.recorded_command import recorded_words
 from pipelines.report import Ranking, make_console, number
 from pipelines.report.state import SweepState, TrialState
 
@@ -74,7 +75,7 @@ def choose(run_dir: rundir.RunDir, state: SweepState, *, metric: str | None, mod
 def train_command(run_dir: rundir.RunDir, trial: rundir.TrialDir) -> str:
     """Returns the `kdr train` command that trains a trial again: the sweep's own, its point instead of the axes."""
     sweep = run_dir.readable_sweep
-    words = konfig.read_command(_own_words(sweep.get("command") or ""), program="kdr train")
+    words = konfig.read_command((recorded_words(run_dir) or ((), []))[1], program="kdr train")
     paths = next(
         (dict(row.get("overrides") or ()) for row in sweep.get("trials") or () if row["name"] == trial.name), {}
     )
@@ -85,13 +86,6 @@ def train_command(run_dir: rundir.RunDir, trial: rundir.TrialDir) -> str:
         parts += [f"--cfg.{path}={text}" for path, text in words.cfg if path not in paths]
         parts += [f"--cfg.{path}={_text(find_place(config, path).slot.current)}" for path in paths]
     return shlex.join(parts)
-
-
-def _own_words(command: str) -> list[str]:
-    """Returns the words of a command from its config on."""
-    words = shlex.split(command)
-    start = next((at for at, word in enumerate(words) if word.partition(":")[0].endswith((".py", ".json"))), len(words))
-    return words[start:]
 
 
 def _text(value: Any) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from kauldron_core import rundir
 from kauldron_core.errors import ConfigError, listing, unknown_name
+from pipelines.recorded_command import recorded_words
 
 ROOT = "runs"
 """Where runs lie unless `--run.root` says something else."""
@@ -106,12 +107,12 @@ def status_of(status: str, *, is_driven: bool) -> str:
 
 
 def resume_command(run: rundir.RunDir) -> str:
-    """Returns the command that goes on with a run."""
-    typed = str(run.readable_sweep.get("command") or "")
-    words = typed.split()
-    if words[:2] == ["kdr", "train"] or "pipelines.train" in words[:3]:
-        has_name = any(word.startswith("--run.name=") for word in words)
-        return typed if has_name else f"{typed} --run.name={shlex.quote(run.name)}"
+    """Returns the command that goes on with a run where it lies now."""
+    program, words = recorded_words(run) or ((), [])
+    if program and program[-1] in ("train", "pipelines.train"):
+        words = [word for word in words if not word.startswith(("--run.name=", "--run.root="))]
+        root = [] if run.path.parent == Path(ROOT).absolute() else [f"--run.root={run.path.parent}"]
+        return shlex.join([*program, *words, *root, f"--run.name={run.name}"])
     return shlex.join(["kdr", "sweep", f"--resume={run.path}"])
 
 

@@ -14,6 +14,7 @@ from kauldron_core.errors import ConfigError
 from pipelines.cli.run import DONE, run
 from pipelines.operations.finding import INTERRUPTED, ROOT, is_driven, list_runs, status_of
 from pipelines.report import make_console, make_table
+from pipelines.terminal import echo
 
 EPILOG = """\b
 Examples:
@@ -31,7 +32,7 @@ def command(root: str) -> int:
         raise ConfigError(f"{root}: there is no such folder. Example: kdr ls runs")
     runs = list_runs(folder)
     if not runs:
-        click.echo(f"no runs in {root}")
+        echo(f"no runs in {root}")
         return DONE
     console = make_console()
     rows, damages = [], []

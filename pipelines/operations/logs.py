@@ -11,6 +11,7 @@ import click
 
 from kauldron_core import rundir
 from kauldron_core.errors import ConfigError
+from kauldron_core.escaping import OutputFilter
 from pipelines.cli.run import DONE, run
 from pipelines.operations.finding import find_one, find_run, is_driven
 
@@ -46,12 +47,12 @@ def command(path: str, trial: str | None, follow: bool) -> int:
         tail, is_over = Tail(folder), lambda: _has_ended(run_dir, found)
         if not follow and not folder.is_dir():
             raise ConfigError(f"{found.path}: has printed nothing yet; it is {found.status()}.")
-    tail.print_new()
+    tail.print_new(is_last=not follow)
     while follow:
         # Asked before the last look, so that nothing is missed.
         follow = not is_over()
         time.sleep(_TICK_S)
-        tail.print_new()
+        tail.print_new(is_last=not follow)
     return DONE
 
 
@@ -61,17 +62,23 @@ class Tail:
     def __init__(self, folder: Path) -> None:
         self._files = {folder / "stdout.log": sys.stdout, folder / "stderr.log": sys.stderr}
         self._offsets = dict.fromkeys(self._files, 0)
+        self._filters = {path: OutputFilter() for path in self._files}
 
-    def print_new(self) -> None:
-        """Prints what was written since the last call."""
+    def print_new(self, *, is_last: bool = False) -> None:
+        """Prints what was written since the last call: lines and plain colours; everything else in it is escaped.
+
+        Args:
+          is_last: Nothing follows; what waits for its rest is printed too.
+        """
         for path, stream in self._files.items():
-            if not path.is_file():
+            if path.is_symlink() or not path.is_file():  # What a link leads to is not what the trial printed.
                 continue
             with open(path, "rb") as file:
                 file.seek(self._offsets[path])
                 while data := file.read(_CHUNK):
                     self._offsets[path] += len(data)
-                    stream.write(data.decode(errors="replace"))
+                    stream.write(self._filters[path].take(data))
+                stream.write(self._filters[path].take(b"", is_last=is_last))
             stream.flush()
 
 

@@ -14,6 +14,7 @@ from pipelines.cli.run import DONE, run
 from pipelines.operations.finding import find_run, is_driven
 from pipelines.report import count
 from pipelines.report.tables import size
+from pipelines.terminal import confirm, echo
 
 EPILOG = """\b
 Examples:
@@ -46,16 +47,16 @@ def command(path: str, yes: bool) -> int:
     own = list(own_paths(run_dir))
     total = sum(_size(one) for one in own)
     trials = count(len(run_dir.trials()), "trial")
-    if not yes and not click.confirm(f"Remove {run_dir.path} with {trials}, {size(total)}?"):
-        click.echo("nothing was removed")
+    if not yes and not confirm(f"Remove {run_dir.path} with {trials}, {size(total)}?"):
+        echo("nothing was removed")
         return DONE
     try:
         left = remove(run_dir)
     except OSError as error:
         raise ConfigError(f"{run_dir.path}: can't be removed, what is left of it stays: {error.strerror}.") from error
-    click.echo(f"removed {run_dir.path}, {size(total)}")
+    echo(f"removed {run_dir.path}, {size(total)}")
     for kept in left:
-        click.echo(f"kept {kept}, which kdr did not write")
+        echo(f"kept {kept}, which kdr did not write")
     return DONE
 
 

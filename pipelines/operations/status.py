@@ -15,6 +15,7 @@ from pipelines.operations.finding import driver_of, find_run, is_driven, resume_
 from pipelines.report import LiveReport, Ranking, make_console, make_table, trial_columns, trial_row
 from pipelines.report.progress import duration, remaining_s
 from pipelines.report.state import SweepState, TrialState
+from pipelines.terminal import echo_json
 
 EPILOG = """\b
 Examples:
@@ -44,7 +45,7 @@ def command(path: str, follow: bool, as_json: bool) -> int:
     for trial in state.trials.values():
         trial.status = status_of(trial.status, is_driven=driven)
     if as_json:
-        click.echo(rundir.dumps(_as_json(run_dir, state), indent=2))
+        echo_json(_as_json(run_dir, state), indent=2)
     else:
         _print(run_dir, state)
     return DONE

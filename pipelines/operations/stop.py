@@ -15,6 +15,7 @@ from kauldron_core.errors import ConfigError, RunFailed
 from pipelines.cli.run import DONE, run
 from pipelines.operations.finding import find_run, is_driven
 from pipelines.report import count
+from pipelines.terminal import echo
 from ray_cluster import control
 
 EPILOG = """\b
@@ -45,12 +46,12 @@ def command(path: str, trial: str | None, wait: bool) -> int:
     if found is None:
         control.request_stop(run_dir, reason=reason)
         running = sum(one.status() == "running" for one in run_dir.trials())
-        click.echo(f"asked {count(running, 'running trial')} of {run_dir.path} to save and end")
+        echo(f"asked {count(running, 'running trial')} of {run_dir.path} to save and end")
     elif found.status() in rundir.TERMINAL:
         raise ConfigError(f"{found.path}: has ended already, with status {found.status()}.")
     else:
         control.request_trial_stop(run_dir, found.name, reason=reason)
-        click.echo(f"asked trial {found.name} to save and end")
+        echo(f"asked trial {found.name} to save and end")
     if wait:
         _wait(run_dir, found)
     return DONE

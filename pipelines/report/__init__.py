@@ -3,7 +3,8 @@
 from pipelines.report.final import print_results
 from pipelines.report.live import LiveReport
 from pipelines.report.ranking import Ranking, choose_ranking, sources_of
-from pipelines.report.tables import count, make_console, make_table, number, trial_columns, trial_row
+from pipelines.report.tables import count, make_table, number, trial_columns, trial_row
+from pipelines.terminal import make_console
 
 __all__ = [
     "LiveReport",

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
+
+from kauldron_core.escaping import escaped
+from kauldron_core.masking import masked
+from pipelines.terminal import LOG_WIDTH
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.table import Table
 
 
@@ -19,7 +22,6 @@ _STATUS_STYLE = {
     "preempted": "yellow",
     "interrupted": "yellow",
 }
-_LOG_WIDTH = 1000  # a log file has no width; its reader can scroll
 _BETWEEN = 3  # characters between two columns
 _KEPT_COLUMNS = 3
 _SHOWN = 3
@@ -35,7 +37,7 @@ def number(value: float | int | None) -> str:
 
 
 def make_table(
-    columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]], *, title: str = "", width: int = _LOG_WIDTH
+    columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]], *, title: str = "", width: int = LOG_WIDTH
 ) -> Table:
     """Returns a table.
 
@@ -49,11 +51,13 @@ def make_table(
     from rich.table import Table
     from rich.text import Text
 
-    texts = [list(row) for row in rows]
-    headings = _fitting_headings([heading for heading, _ in columns], texts, width)
-    table = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left", title_style="", pad_edge=False)
+    # Before the layout, so that what is escaped has the room that it takes.
+    texts = [[_cell(text) for text in row] for row in rows]
+    headings = _fitting_headings([_cell(heading) for heading, _ in columns], texts, width)
+    heading = Text(_cell(title)) if title else None
+    table = Table(box=box.SIMPLE_HEAD, title=heading, title_justify="left", title_style="", pad_edge=False)
     for heading, (_, side) in zip(headings, columns, strict=False):
-        table.add_column(heading, justify="right" if side == "right" else "left", no_wrap=True, vertical="bottom")
+        table.add_column(Text(heading), justify="right" if side == "right" else "left", no_wrap=True, vertical="bottom")
     for row in texts:
         table.add_row(*(Text(text, style=_STATUS_STYLE.get(text, "")) for text in row[: len(headings)]))
     return table
@@ -70,6 +74,11 @@ def trial_row(
 ) -> list[str]:
     """Returns the texts of one trial."""
     return [name, status, *(number(values.get(metric)) for metric in metrics), str(step), str(num_evaluations)]
+
+
+def _cell(text: str) -> str:
+    """Returns a text as it may stand in a table: a line break in it would begin a row."""
+    return escaped(masked(text), keep="")
 
 
 def _fitting_headings(headings: list[str], rows: list[list[str]], width: int) -> list[str]:
@@ -113,13 +122,3 @@ def size(num_bytes: float) -> str:
         del units[0]
     unit = units[0]
     return f"{num_bytes:.0f} {unit}" if num_bytes >= 100 or unit in ("B", "KB") else f"{num_bytes:.1f} {unit}"
-
-
-def make_console(stream: IO[str] | None = None) -> Console:
-    """Returns a console on `stream` (standard output): colours on a terminal, plain wide lines elsewhere."""
-    from rich.console import Console
-
-    console = Console(file=stream, highlight=False)
-    if not console.is_terminal:
-        console.width = _LOG_WIDTH
-    return console

@@ -12,7 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
+from kauldron_core import masking
 from kauldron_core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -49,6 +51,7 @@ class Store:
         variables = os.environ if environ is None else environ
         folder = Path(root).absolute()
         uri = variables.get(URI_VARIABLE, "").strip() or f"sqlite:///{folder}/mlflow.db"
+        masking.keep_secret(urlsplit(uri).password or "")
         return cls(uri=_absolute_sqlite(uri), root=str(folder))
 
     @property

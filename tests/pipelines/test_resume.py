@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -11,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from kauldron_core import konfig, rundir
+from kauldron_core import konfig, masking, rundir
 from kauldron_core.errors import ConfigError
 from pipelines import Sweep, planning, sources
 from pipelines import experiment as experiments
 from pipelines.cli import main
 from pipelines.configs import digits
 from pipelines.python_api import read_axes
-from ray_cluster import layout
+from ray_cluster import environment, layout
 
 DIGITS = "pipelines/configs/digits.py"
 
@@ -240,3 +241,58 @@ sys.exit(statuses != [0, 1] or any(name in sys.modules for name in ("ray", "jax"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("diverged: loss xent is nan at step 3") == 8
+
+
+SECRET = "hunter2-secret"
+VARIABLES = ("--run.env={'DB_PASSWORD': 'hunter2-secret', 'JAX_ENABLE_X64': '1'}",)
+
+
+def test_a_run_with_variables_asks_for_their_values_when_it_goes_on(tmp_path: Path) -> None:
+    """F48: the names are kept and the values are not, so a run that goes on without them would give other numbers."""
+    run = lay_out(prepare(*WORDS, f"--run.root={tmp_path}", *VARIABLES))
+    message = r"--run.env: .*demo was made with DB_PASSWORD, JAX_ENABLE_X64, and a run keeps no values\. Give them"
+    with pytest.raises(ConfigError, match=message):
+        planning.resume(run)
+    with pytest.raises(ConfigError, match=r"was made with DB_PASSWORD, and"):
+        planning.resume(run, changes=[("env", "{'JAX_ENABLE_X64': '0'}")])
+    with pytest.raises(ConfigError, match="was made with DB_PASSWORD, JAX_ENABLE_X64"):
+        prepare(*WORDS, f"--run.root={tmp_path}")
+    with pytest.raises(ConfigError, match=r"\*\*\* stands for a value that is kept nowhere"):
+        planning.resume(run, changes=[("env", "{'JAX_ENABLE_X64': '***'}")])
+    prepared = planning.resume(run, changes=[("env", "{'DB_PASSWORD': None, 'JAX_ENABLE_X64': '0', 'NEW': '1'}")])
+    variables = environment.worker_variables(prepared.plan, {"CPU": 1})
+    assert "DB_PASSWORD" not in variables
+    assert (variables["JAX_ENABLE_X64"], variables["NEW"]) == ("0", "1")
+    lay_out(prepared)
+    assert layout.variables_of(run) == ("DB_PASSWORD", "JAX_ENABLE_X64", "NEW")
+
+
+def test_variables_in_the_file_of_a_run_are_not_obeyed(run: rundir.RunDir) -> None:
+    """F45: what a run says of the environment reaches no process, whatever it says."""
+    for env in ({"LD_PRELOAD": "/evil.so"}, [["LD_PRELOAD", "/evil.so"]], "LD_PRELOAD=/evil.so", {"a b; id": "x"}):
+        run.write_sweep({**run.sweep, "run": {**run.sweep["run"], "env": env}})
+        try:
+            prepared = planning.resume(run)
+        except ConfigError as error:
+            assert "was made with LD_PRELOAD, and a run keeps no values" in str(error)
+            prepared = planning.resume(run, changes=[("env", "{'LD_PRELOAD': None}")])
+        assert "/evil.so" not in environment.worker_variables(prepared.plan, {"CPU": 1}).values()
+
+
+def test_the_values_of_variables_are_written_nowhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """F49: not in what a run records, of the command neither, nor in what is said of it."""
+    words = [DIGITS, "--sweep.seed=[0, 1]", f"--run.root={tmp_path}", "--run.name=demo", *VARIABLES]
+    command = konfig.read_command(words)
+    typed = shlex.join(["kdr", "sweep", *masking.mask_words(words)])
+    prepared = planning.prepare(command, experiments.read_spec(command), command=typed)
+    assert SECRET not in repr(prepared.plan.sweep)
+    run = lay_out(prepared)
+    rundir.write_status(run.trials()[0], "failed", error=f"OSError: no database at pg://me:{SECRET}@host")
+    for file in run.path.rglob("*"):
+        assert not file.is_file() or SECRET.encode() not in file.read_bytes(), file
+    assert run.sweep["run"]["env"] == {"DB_PASSWORD": "***", "JAX_ENABLE_X64": "***"}
+    assert main(["sweep", *words, "--cfg.sed=1"]) == 2
+    assert main(["sweep", *words, "--run.env", f"{{'DB_PASSWORD': '{SECRET}'"]) == 2
+    said = capsys.readouterr()
+    assert said.err.count("error: ") == 2
+    assert "hunter2" not in said.err + said.out

@@ -24,7 +24,7 @@ DIGITS = "pipelines/configs/digits.py"
 
 def prepare(*words: str) -> planning.Prepared:
     command = konfig.read_command([DIGITS, *words])
-    return planning.prepare(command, experiments.read_spec(command), command="kdr sweep ...")
+    return planning.prepare(command, experiments.read_spec(command), command=f"kdr sweep {DIGITS}")
 
 
 def lay_out(prepared: planning.Prepared) -> rundir.RunDir:
@@ -134,7 +134,7 @@ def test_the_same_sweep_goes_on_under_the_same_identity(tmp_path: Path) -> None:
     run = lay_out(prepare(*words))
     again = prepare(*words)
     assert again.plan.description["id"] == run.sweep["id"]
-    assert again.resume_command == "kdr sweep ..."
+    assert again.resume_command == f"kdr sweep {DIGITS}"
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_a_changed_sweep_under_an_old_name_is_refused_with_the_difference(
     with pytest.raises(ConfigError, match="holds another sweep") as caught:
         prepare(*changed, *place)
     assert expected in str(caught.value)
-    assert "kdr sweep ..." in str(caught.value)
+    assert f"kdr sweep {DIGITS}" in str(caught.value)
 
 
 def test_what_every_trial_sets_may_differ_in_the_base(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import io
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from kauldron_core import konfig, rundir
+from kauldron_core.escaping import escaped
 from pipelines.cli import main
 from pipelines.configs import digits
 from ray_cluster import control
@@ -202,6 +204,53 @@ def test_rm_takes_a_link_away_and_leaves_what_it_leads_to(
     assert main(["rm", str(tmp_path / "latest"), "--yes"]) == 2
     assert f"is a link to {run.path}. Name that" in capsys.readouterr().err
     assert run.exists()
+
+
+EVIL = "\x1b]52;c;aWQ=\x07\x1b[2J\u202e[bold red]x[/]"
+
+
+def test_what_a_run_says_acts_on_no_terminal(run: rundir.RunDir, capsys: pytest.CaptureFixture[str]) -> None:
+    """F51: control sequences, marks of direction and markup in errors, metrics, overrides, logs and names."""
+    trial = run.trial("0003-hidden=64")
+    rundir.write_status(trial, "failed", error=EVIL, retry=True)
+    with rundir.EventWriter(trial.events) as events:
+        events.append("metrics", 60, split="train", values={f"losses/{EVIL}": 1.0})
+    rundir.make_folder(trial.logs)
+    (trial.logs / "stdout.log").write_text(f"{EVIL}\n")
+    sweep = run.sweep
+    sweep["trials"][3]["overrides"] = [[EVIL, EVIL]]
+    run.write_sweep({**sweep, "command": f"kdr train x.py; {EVIL}"})
+    name = EVIL.translate(str.maketrans("", "", "[]/"))
+    rundir.RunDir.create(run.path.parent / f"run{name}")
+    shutil.copytree(trial.path, run.trials_path / f"0004{name}")
+    for words in (
+        ["status", str(run.path)],
+        ["best", str(run.path), "--top=9", f"--metric=train/losses/{EVIL}"],
+        ["best", str(run.path), f"--metric={EVIL}"],
+        ["ls", str(run.path.parent)],
+        ["logs", str(run.path), "3"],
+        ["logs", str(run.path), EVIL],
+        ["ckpt", "ls", str(run.path)],
+        ["status", str(run.path), "--json"],
+    ):
+        main(words)
+        said = capsys.readouterr()
+        text = said.out + said.err
+        assert text.replace("\n", "").replace("\t", "").isprintable(), (words, text)
+    assert main(["status", str(run.path)]) == 0
+    assert f"failed: {escaped(EVIL)}" in capsys.readouterr().out
+
+
+def test_logs_keep_colours_and_follow_no_link(run: rundir.RunDir, capsys: pytest.CaptureFixture[str]) -> None:
+    """F51, F47: what a trial printed is passed on, plain colours too; a link is not what it printed."""
+    logs = rundir.make_folder(run.trial("0000-hidden=8").logs)
+    (logs / "stdout.log").write_bytes(b"\x1b[31mred\x1b[0m\t\xc3\xa9\xff\n")
+    (run.path.parent / "private").write_text("private")
+    (logs / "stderr.log").symlink_to(run.path.parent / "private")
+    assert main(["logs", str(run.path), "0"]) == 0
+    said = capsys.readouterr()
+    assert said.out == "\x1b[31mred\x1b[0m\té\ufffd\n"
+    assert said.err == ""
 
 
 def test_an_unknown_run_names_the_closest(
