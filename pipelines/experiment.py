@@ -10,10 +10,9 @@ import inspect
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from kauldron_core import konfig
+from kauldron_core import konfig, rundir
 from kauldron_core.errors import ConfigError, first_line, unknown_name
 from kauldron_core.konfig.config_file import split_arguments
 from kauldron_core.konfig.config_import import import_file
@@ -68,8 +67,9 @@ def load_named_file(path: str, args: Mapping[str, str] | None = None) -> konfig.
 def import_named_file(path: str) -> None:
     """Imports a config file that the user has named, without making its config, and trusts its package for that."""
     file, _ = split_arguments(path)
-    if file.endswith(".py") and Path(file).expanduser().is_file():
-        konfig.trust(import_file(Path(file).expanduser()).module.__name__.partition(".")[0])
+    path = rundir.with_home(file)
+    if file.endswith(".py") and path.is_file():
+        konfig.trust(import_file(path).module.__name__.partition(".")[0])
 
 
 def read_trials(words: konfig.Command, experiment: Experiment, spec: Sweep) -> list[konfig.Trial]:

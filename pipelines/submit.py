@@ -93,7 +93,7 @@ def check(words: Sequence[str], working_dir: str) -> Path:
         raise ConfigError("the command is missing. Example: kdr submit --address=http://head:8265 sweep CONFIG.py")
     if words[0] not in MODULES:
         raise ConfigError(unknown_name("command", words[0], MODULES, at="kdr submit"))
-    folder = Path(working_dir).expanduser().absolute()
+    folder = rundir.with_home(working_dir, at="--working-dir").absolute()
     if not folder.is_dir():
         raise ConfigError(f"--working-dir: {working_dir!r} is no folder.")
     refuse_hiding(folder, "--working-dir")  # The job starts in it, so it comes first on the path there.

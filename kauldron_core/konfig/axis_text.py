@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 from kauldron_core import paths
@@ -16,14 +16,20 @@ from kauldron_core.konfig.places import find_place
 from kauldron_core.konfig.refusal import Refused, refusal, shown
 from kauldron_core.konfig.sampling import PARAMETERS, Distribution
 from kauldron_core.konfig.slots import Slot
-from kauldron_core.konfig.splitting import inside, partition_key, partition_outside, split_items, split_outside
+from kauldron_core.konfig.splitting import (
+    inside,
+    is_unfinished,
+    partition_key,
+    partition_outside,
+    split_items,
+    split_outside,
+)
 from kauldron_core.konfig.values import fitted, read_value
 
 FLAG = "--sweep."
 FUNCTIONS = (*GRIDS, *PARAMETERS)
 """What an axis text can call."""
 
-_MAX_CORRECTIONS = 50
 _CALL = re.compile(r"([A-Za-z_][\w.]*)\s*(?=\()", re.ASCII)
 
 
@@ -56,7 +62,7 @@ def parse_axis(
     try:
         return read(text.strip())
     except Refused as error:
-        raise _corrected(error, read) from None
+        raise error.tried(read) from None
 
 
 def parse_axes(
@@ -110,22 +116,6 @@ def _holds(path: str, others: str) -> bool:
     own = paths.parse(path)
     inner = [paths.parse(other) for other in split_outside(others, ",")]
     return any(len(parts) > len(own) and parts[: len(own)] == own for parts in inner)
-
-
-def _corrected(error: Refused, read: Callable[[str], object]) -> Refused:
-    """Returns the refusal with all values of the axis corrected, not only the first wrong one."""
-    right = error.right
-    for _ in range(_MAX_CORRECTIONS):
-        if right is None:
-            return error
-        try:
-            read(right)
-            break
-        except Refused as next_error:
-            right = next_error.right
-        except ConfigError:
-            return error
-    return Refused(error.at, error.what, right=right, text=error.text, available=error.available)
 
 
 class _Reader:
@@ -212,6 +202,8 @@ class _AxisReader(_Reader):
         """Returns the refusal of a text that is one value, with the list form."""
         in_brackets = inside(self.text, "(")
         right = f"[{in_brackets if in_brackets else self.text or 'VALUE, VALUE'}]"
+        if self.text.startswith("[") and is_unfinished(self.text):
+            right = f"{self.text.rstrip(' ,')}]"
         kind = "a tuple" if in_brackets else "one value"
         return self.no_axis(f"an axis is a list of values, {shown(self.text)} is {kind}", right)
 

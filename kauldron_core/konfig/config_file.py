@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
+from kauldron_core import rundir
 from kauldron_core.errors import ConfigError, closest, listing, unknown_name
 from kauldron_core.konfig.axes import Listed, listed
 from kauldron_core.konfig.config_dict import ConfigDict
@@ -71,7 +72,7 @@ def load_config_file(path: str, args: Mapping[str, str] | None = None, *, root: 
         if key in texts:
             raise ConfigError(refusal(f"--args.{key}={text}", f"{path} gives this argument too"))
         texts[key] = text
-    file = Path(name).expanduser()
+    file = rundir.with_home(name)
     if not file.is_file():
         raise ConfigError(_missing(file, name))
     if file.suffix == ".json":

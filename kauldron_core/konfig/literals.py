@@ -7,9 +7,11 @@ import math
 from typing import Any
 
 from kauldron_core.errors import ConfigError
+from kauldron_core.konfig.grids import GRIDS
 from kauldron_core.konfig.names import Names, constant, is_callable
 from kauldron_core.konfig.proxies import Proxy
 from kauldron_core.konfig.refusal import Refused, one_line, shown
+from kauldron_core.konfig.sampling import PARAMETERS
 from kauldron_core.konfig.slots import Slot
 from kauldron_core.konfig.trusting import UntrustedError
 
@@ -130,6 +132,9 @@ class LiteralReader:
 
     def _find_target(self, dotted: str) -> Proxy:
         if "." not in dotted and not self.names.knows(dotted):
+            if dotted in (*GRIDS, *PARAMETERS) and self.slot.at.startswith("--cfg."):
+                flag = f"--sweep.{self.slot.at.removeprefix('--cfg.')}"
+                raise Refused(self.slot.at, f"{dotted}(...) is an axis", right=self.text, text=self.text, flag=flag)
             full = next(iter(self.names.full_names_of(dotted)), None)
             right = self.text.replace(f"{dotted}(", f"{full}(") if full else None
             raise self._refused(f"{dotted}(...) is a call without its module", right=right)

@@ -99,6 +99,8 @@ class OverrideWords:
         what = f"{path} is given twice (first as {shown(self._tokens[other].text)}); keep one"
         if other == at:
             raise Misread(at, f"{path} is zipped with itself")
+        if self._tokens[at].place:  # Which of the lines is wrong can't be known.
+            raise Misread(at, what)
         kept = [token.text for token in self._tokens[other + 1 : at + 1]]
         raise Misread(other, what, kept, count=at - other + 1)
 

@@ -7,9 +7,11 @@ from typing import Any
 
 from kauldron_core import paths
 from kauldron_core.errors import ConfigError
+from kauldron_core.konfig.axis_text import parse_axis
 from kauldron_core.konfig.names import Aliases, Names
 from kauldron_core.konfig.places import Saved, find_place
-from kauldron_core.konfig.refusal import refusal
+from kauldron_core.konfig.refusal import Refused, refusal
+from kauldron_core.konfig.slots import Slot
 from kauldron_core.konfig.splitting import partition_key
 from kauldron_core.konfig.values import read_value
 
@@ -34,13 +36,23 @@ def apply_overrides(
         for path, text in split_overrides(overrides, flag=flag):
             names = names or Names.of(cfg, aliases)
             place = find_place(cfg, path, flag=flag)
-            value = read_value(text, place.slot, names)
+            value = _value(cfg, path, text, place.slot, names)
             done.append(place.saved())
             place.set(value)
     except BaseException:
         for saved in reversed(done):
             saved.restore()
         raise
+
+
+def _value(cfg: Any, path: str, text: str, slot: Slot, names: Names) -> Any:
+    """Returns the value of an override; where an axis is advised, it is one."""
+    try:
+        return read_value(text, slot, names)
+    except Refused as error:
+        if error.flag == error.at:
+            raise
+        raise error.tried(lambda right: parse_axis(cfg, path, right, names=names)) from None
 
 
 def split_overrides(overrides: Iterable[str], *, flag: str = "--cfg.") -> list[tuple[str, str]]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from kauldron_core.errors import ConfigError, listing
 
 _MAX_SHOWN = 80
+_MAX_CORRECTIONS = 50
 
 
 def refusal(at: str, what: str, *, write: str = "", available: Iterable[str] | None = None) -> str:
@@ -66,6 +67,31 @@ class Refused(ConfigError):
             right = f"{before}{quoted(self.text)}{after}"
         return Refused(at, what, right=right, text=text, available=self.available)
 
+    def tried(self, read: Callable[[str], object]) -> Refused:
+        """Returns the same refusal with advice that `read` takes, corrected where need be; without any where it can't.
+
+        Args:
+          read: Reads a value text, and raises `ConfigError` where it does not take it. A form (`[VALUE, VALUE]`) stays.
+        """
+        right = self.right
+        for _ in range(_MAX_CORRECTIONS):
+            if right is None or "VALUE" in right:
+                break
+            try:
+                read(right)
+                break
+            except Refused as error:
+                right = error.right if self.flag == self.at else None  # Elsewhere it would no longer mean the same.
+            except ConfigError:
+                right = None
+        else:
+            right = None
+        or_text = self.or_text and _is_taken(quoted(self.text), read)
+        flag = self.flag if right is not None else self.at
+        return Refused(
+            self.at, self.what, right=right, or_text=or_text, text=self.text, available=self.available, flag=flag
+        )
+
     def _message(self) -> str:
         rights = [] if self.right is None else [self.right]
         rights += [quoted(self.text)] if self.or_text else []
@@ -73,6 +99,14 @@ class Refused(ConfigError):
         if self.or_text and self.right is None:
             write = f"{write} (to keep the text)"
         return refusal(self.at, self.what, write=write, available=self.available)
+
+
+def _is_taken(text: str, read: Callable[[str], object]) -> bool:
+    try:
+        read(text)
+    except ConfigError:
+        return False
+    return True
 
 
 def quoted(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from kauldron_core.konfig.splitting import partition_key, split_outside
 from kauldron_core.konfig.tokens import Misread, Token
 
 _OTHER_ROOT_NAMES = {"config": "cfg", "conf": "cfg", "c": "cfg", "arg": "args", "axis": "sweep", "xp": "run"}
+_NEAR = 0.75
 _OWN_NAMES = ("cfg", "sweep", "trials", "flagfile")
 _BARE_OVERRIDE = re.compile(r"[\w.\[\]'\"-]+\s*=", re.DOTALL)
 
@@ -210,12 +212,23 @@ class Sorter:
     def _unknown_option(self, at: int, flag: str, value: str | None, known: Known) -> Misread:
         names = sorted({*known.flags, *known.options})
         available = [*names, *(f"--{root}.PATH" for root in ROOTS), "--trials", "--flagfile"]
-        match = closest(flag, [*names, *(f"--{own}" for own in _OWN_NAMES)])
+        match = _closest_flag(flag, [*names, *(f"--{own}" for own in _OWN_NAMES)])
         given = "" if value is None else f"={value}"
-        if match:
+        if match and not (match in known.flags and given):
             return Misread(at, f"unknown flag {flag}", [match + given], available=available)
         instead = [f"--cfg.{flag.lstrip('-')}{given}"] if given else None
         return Misread(at, f"unknown flag {flag}", instead, available=available)
+
+
+def _closest_flag(flag: str, names: Sequence[str]) -> str | None:
+    """Returns the flag that was most likely meant; what it does must not be a surprise, so it has to be near."""
+    bare = flag.lstrip("-").casefold()
+    by_name = {name.lstrip("-"): name for name in names if "trust" not in name or "trust" in bare}
+    match = closest(bare, by_name)
+    is_near = match is not None and difflib.SequenceMatcher(None, bare, match).ratio() >= _NEAR
+    is_begun = match is None or not is_near
+    begun = [name for name in by_name if len(bare) > 2 and name.startswith(bare)] if is_begun else []
+    return by_name[match] if match and is_near else (by_name[begun[0]] if len(begun) == 1 else None)
 
 
 def _is_bare_override(text: str) -> bool:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 
+from kauldron_core import rundir
 from kauldron_core.errors import ConfigError
 from kauldron_core.konfig.refusal import refusal
 
@@ -22,10 +22,12 @@ class Token:
     Attributes:
       text: The word, as the shell passed it.
       place: `FILE:LINE` when it comes from a flag file.
+      source: The word of the command line that named that file.
     """
 
     text: str
     place: str = ""
+    source: str = ""
 
     @property
     def dashes(self) -> int:
@@ -67,7 +69,7 @@ class Misread(Exception):
         """Returns the command line with the wrong words replaced."""
         if self.instead is None:
             return None
-        right = [Token(text, tokens[self.at].place) for text in self.instead]
+        right = [replace(tokens[self.at], text=text) for text in self.instead]
         return [*tokens[: self.at], *right, *tokens[self.at + self.count :]]
 
 
@@ -81,7 +83,7 @@ def read_tokens(argv: Sequence[str], *, place: str = "", depth: int = 0) -> list
     tokens: list[Token] = []
     for text in argv:
         if text.startswith("--flagfile="):
-            tokens += _flagfile(text.removeprefix("--flagfile="), place, depth)
+            tokens += [replace(one, source=text) for one in _flagfile(text.removeprefix("--flagfile="), place, depth)]
         else:
             tokens.append(Token(text, place))
     return tokens
@@ -93,7 +95,9 @@ def _flagfile(name: str, place: str, depth: int) -> list[Token]:
     if depth == _MAX_FLAGFILE_DEPTH:
         raise ConfigError(refusal(at, "flag files include each other without end"))
     try:
-        lines = Path(name).expanduser().read_text(encoding="utf-8").splitlines()
+        lines = rundir.with_home(name, at=at).read_text(encoding="utf-8").splitlines()
+    except ConfigError:
+        raise
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise ConfigError(refusal(at, f"this flag file cannot be read ({reason})")) from error
@@ -106,5 +110,10 @@ def _flagfile(name: str, place: str, depth: int) -> list[Token]:
 
 
 def command_text(program: str, tokens: Iterable[Token]) -> str:
-    """Returns the command to type, quoted for the shell; lines of flag files are not repeated."""
-    return shlex.join([*program.split(), *(token.text for token in tokens if not token.place)])
+    """Returns the command to type, quoted for the shell; flag files are named and their lines not repeated."""
+    words: list[str] = []
+    for token in tokens:
+        word = token.source if token.place else token.text
+        if not token.place or word not in words:
+            words.append(word)
+    return shlex.join([*program.split(), *words])

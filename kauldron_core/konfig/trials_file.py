@@ -7,11 +7,13 @@ import shlex
 from pathlib import Path
 from typing import Any, cast
 
+from kauldron_core import rundir
 from kauldron_core.errors import ConfigError
 from kauldron_core.konfig.names import Aliases, Names
 from kauldron_core.konfig.overrides import split_overrides
 from kauldron_core.konfig.places import Saved, find_place
-from kauldron_core.konfig.refusal import one_line, refusal, shown
+from kauldron_core.konfig.refusal import Refused, one_line, refusal, shown
+from kauldron_core.konfig.slots import Slot
 from kauldron_core.konfig.values import read_value
 
 
@@ -22,7 +24,9 @@ def read_points(path: Path, cfg: Any, aliases: Aliases | None) -> list[list[tupl
       ConfigError: With file and line, when a line cannot be read.
     """
     try:
-        lines = path.expanduser().read_text(encoding="utf-8").splitlines()
+        lines = rundir.with_home(path, at="--trials").read_text(encoding="utf-8").splitlines()
+    except ConfigError:
+        raise
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise ConfigError(refusal(f"--trials={path}", f"this file cannot be read ({reason})")) from error
@@ -56,7 +60,7 @@ def _applied_in_turn(pairs: list[tuple[str, str]], cfg: Any, names: Names) -> li
     try:
         for path, text in pairs:
             place = find_place(cfg, path)
-            value = read_value(text, place.slot, names)
+            value = _value(text, place.slot, names)
             values.append((path, value))
             done.append(place.saved())
             place.set(value)
@@ -64,6 +68,15 @@ def _applied_in_turn(pairs: list[tuple[str, str]], cfg: Any, names: Names) -> li
         for saved in reversed(done):
             saved.restore()
     return values
+
+
+def _value(text: str, slot: Slot, names: Names) -> Any:
+    try:
+        return read_value(text, slot, names)
+    except Refused as error:
+        if error.flag == error.at:
+            raise
+        raise Refused(error.at, error.what, text=text) from None  # A line holds one trial: an axis has no place in it.
 
 
 def _from_json(text: str) -> list[tuple[str, Any]]:

@@ -49,6 +49,10 @@ def read_value(text: str, slot: Slot, names: Names) -> Any:
         value = _read(text, slot, names)
     except UntrustedError as error:
         raise UntrustedError(f"{slot.at}: {error}") from None
+    except Refused as error:
+        if error.flag != error.at:  # What is advised is no value.
+            raise
+        raise error.tried(lambda right: _read(right, slot, names)) from None
     return value if names.trusted else _distrusted(value)
 
 
@@ -198,9 +202,22 @@ def _misfit(value: Any, slot: Slot, text: str, expected: str) -> Refused:
     if isinstance(value, tuple) and "," in text and not text.startswith("("):
         right = text.replace(",", "") if re.fullmatch(r"[-+]?\d{1,3}(,\d{3})*,?", text) else None
         # Half of the world writes 0,1 for 0.1.
-        right = text.replace(",", ".") if right is None and re.fullmatch(r"[-+]?\d+,\d+", text) else right
+        point = text.replace(",", ".")
+        if right is None and re.fullmatch(r"[-+]?\d+,\d+", text) and _takes(float(point), slot):
+            right = point
+        if right is None and slot.at.startswith("--cfg."):
+            flag = f"--sweep.{slot.at.removeprefix('--cfg.')}"
+            return Refused(slot.at, f"{what}; several values are an axis", right=f"[{text}]", text=text, flag=flag)
         return Refused(slot.at, f"{what}: a comma makes a tuple", right=right, text=text)
     return Refused(slot.at, what, right=_near(value, slot), text=text)
+
+
+def _takes(value: Any, slot: Slot) -> bool:
+    try:
+        slot.fit(value)
+    except Misfit:
+        return False
+    return True
 
 
 def _is_axis(value: Any, text: str) -> bool:

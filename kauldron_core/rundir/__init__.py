@@ -29,7 +29,15 @@ from kauldron_core.rundir.layout import FORMAT, PackDir, RunDir, TrialDir
 from kauldron_core.rundir.leases import Holder, Lease, read_holder
 from kauldron_core.rundir.ledger import Strategy, Wanted, due, has_ended
 from kauldron_core.rundir.lock import RunLock
-from kauldron_core.rundir.names import check_name, check_path, from_pointer, local_path, refuse_address, to_pointer
+from kauldron_core.rundir.names import (
+    check_name,
+    check_path,
+    from_pointer,
+    local_path,
+    refuse_address,
+    to_pointer,
+    with_home,
+)
 from kauldron_core.rundir.pending import (
     DEFAULT_MAX_PENDING,
     Pending,
@@ -156,6 +164,7 @@ __all__ = [
     "try_writing",
     "watch_path",
     "work_path",
+    "with_home",
     "write_atomic",
     "write_eval_result",
     "write_examples",

@@ -53,6 +53,15 @@ def local_path(path: str | os.PathLike[str], *, at: str = "") -> pathlib.Path:
       ConfigError: If it is the address of a bucket, or the home of nobody.
     """
     refuse_address(path, at=at)
+    return with_home(path, at=at)
+
+
+def with_home(path: str | os.PathLike[str], *, at: str = "") -> pathlib.Path:
+    """Returns `path` with the home folder in the place of `~`.
+
+    Raises:
+      ConfigError: If it is the home of nobody.
+    """
     try:
         return pathlib.Path(path).expanduser()
     except RuntimeError as error:

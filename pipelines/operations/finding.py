@@ -82,7 +82,7 @@ def find_one(text: str, trial: str | None = None, *, form: str = "--trial=NAME")
 
 def find_folder(text: str | Path) -> Path:
     """Returns the folder that `text` means: a path, a run's name under `runs/`, or a trial by its number or part."""
-    places = (Path(text).expanduser(), Path(ROOT, text))
+    places = (rundir.local_path(text, at="RUN"), Path(ROOT, text))
     for path in places:
         if path.exists():
             return path
