@@ -67,9 +67,9 @@ def load_named_file(path: str, args: Mapping[str, str] | None = None) -> konfig.
 def import_named_file(path: str) -> None:
     """Imports a config file that the user has named, without making its config, and trusts its package for that."""
     file, _ = split_arguments(path)
-    path = rundir.with_home(file)
-    if file.endswith(".py") and path.is_file():
-        konfig.trust(import_file(path).module.__name__.partition(".")[0])
+    place = rundir.with_home(file)
+    if file.endswith(".py") and place.is_file():
+        konfig.trust(import_file(place).module.__name__.partition(".")[0])
 
 
 def read_trials(words: konfig.Command, experiment: Experiment, spec: Sweep) -> list[konfig.Trial]:

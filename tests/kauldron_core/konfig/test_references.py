@@ -4,6 +4,7 @@ import copy
 import json
 import operator
 import pickle
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -379,7 +380,7 @@ def test_arithmetic_that_fails_says_which(cfg, make, message):
 @pytest.mark.parametrize("loaded", [False, True], ids=["written", "from a file"])
 def test_a_config_that_explodes_is_refused_at_once(depth: int, width: int, as_nodes: bool, loaded: bool) -> None:
     """F53: lists of references, each to the one before: resolve hung."""
-    cfg = konfig.ConfigDict({"a0": {"x": 1} if as_nodes else [1]})
+    cfg: Any = konfig.ConfigDict({"a0": {"x": 1} if as_nodes else [1]})
     for number in range(1, depth):
         before = cfg.ref[f"a{number - 1}"]
         cfg[f"a{number}"] = {f"x{copy}": before for copy in range(width)} if as_nodes else [before] * width
