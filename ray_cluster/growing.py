@@ -72,10 +72,11 @@ class GrowingTrials:
         """Returns a new trial at a point, laid out in the run directory."""
         trial = self._search.make_trial(self.next_number or 0, point)
         # By what it is made with: a config may take a value in another form.
-        count = self._made[identity(trial.overrides)] = self._made[identity(trial.overrides)] + 1
-        if count > 1:
+        made = identity(trial.overrides)
+        self._made[made] += 1
+        if self._made[made] > 1:
             # A trial of its own, whose identity says that its point stood already.
-            trial = replace(trial, fingerprint=f"{trial.fingerprint}-{count}")
+            trial = replace(trial, fingerprint=f"{trial.fingerprint}-{self._made[made]}")
         self._run.trial(trial.name).create(trial.config_json)
         rundir.write_status(self._run.trial(trial.name), "queued")
         self.trials.append(trial)
