@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -39,6 +40,8 @@ def standing_axes(run: rundir.RunDir, experiment: Experiment) -> list[konfig.Poi
             f"{run.path}: what it draws from was made by a function or a file. Repeat the command that made it:"
             f" {recorded_command(run)}"
         )
+    with contextlib.suppress(Exception):  # What can't be built without a point is known by what its values are.
+        konfig.resolve(experiment.config)  # Imports what it calls: that says which values an argument takes.
     return list(konfig.parse_axes(experiment.config, [(path, text) for path, text in texts], trusted=False))
 
 

@@ -114,6 +114,7 @@ def prepare_experiment(
         trials = sources.made_trials(run) if run.exists() else []
     else:
         trials = experiments.expand(axes, experiment, spec)
+        trials = sources.with_standing_names(run, trials)
         extend = extend or extending.has_more_samples(run, axes, experiment, spec)
         trials = sources.extended(sources.read_trials(run), trials) if extend else trials
     ends = searches.trials_at_ends(space, experiment) if space is not None and spec.search else trials

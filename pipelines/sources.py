@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,7 +32,15 @@ def write_sources(run: rundir.RunDir, experiment: Experiment, trials: Iterable[k
     rundir.refuse_links(run)
     base = konfig.to_json(experiment.config, indent=1) + "\n"
     rundir.write_atomic(run.path / BASE, base)
-    rows = [{**vars(trial), "overrides": [list(pair) for pair in trial.overrides]} for trial in trials]
+    rows = [
+        {
+            "index": trial.index,
+            "name": trial.name,
+            "overrides": [list(pair) for pair in trial.overrides],
+            "fingerprint": trial.fingerprint,
+        }
+        for trial in trials
+    ]
     points = konfig.to_json(konfig.ConfigDict({"trials": rows}), indent=1) + "\n"
     rundir.write_atomic(run.path / POINTS, points)
     copy_code(base + points, run.code)
@@ -54,7 +63,8 @@ def _trial(row: Any) -> konfig.Trial:
     point = tuple((path, value) for path, value in row.overrides)
     if not all(isinstance(text, str) for text in (row.fingerprint, *(path for path, _ in point))):
         raise TypeError("a path is no text")
-    return konfig.Trial(int(row.index), rundir.check_name(row.name, kind="trial"), point, row.fingerprint)
+    name = rundir.check_name(row.name, kind="trial")
+    return konfig.Trial(int(row.index), name, point, row.fingerprint, is_fitted=True)
 
 
 def read_experiment(run: rundir.RunDir) -> Experiment:
@@ -156,7 +166,14 @@ def _text(run: rundir.RunDir, name: str) -> str:
 def renumbered(trial: konfig.Trial, index: int, width: int) -> konfig.Trial:
     """Returns a trial at another place of the sweep: the same point, another number."""
     _, dash, rest = trial.name.partition("-")
-    return konfig.Trial(index, f"{index:0{width}d}{dash}{rest}", trial.overrides, trial.fingerprint)
+    return dataclasses.replace(trial, index=index, name=f"{index:0{width}d}{dash}{rest}")
+
+
+def with_standing_names(run: rundir.RunDir, trials: Sequence[konfig.Trial]) -> list[konfig.Trial]:
+    """Returns the trials of a sweep, those that the run has already under the names that they have there."""
+    rows = (run.sweep.get("trials") or ()) if run.exists() else ()
+    names = {row.get("fingerprint"): row["name"] for row in rows}
+    return [dataclasses.replace(trial, name=names.get(trial.fingerprint, trial.name)) for trial in trials]
 
 
 def extended(standing: Sequence[konfig.Trial], wanted: Sequence[Any]) -> list[konfig.Trial]:

@@ -13,6 +13,7 @@ from kauldron_core.konfig.axes import Point
 _UNSAFE = re.compile(r"[^A-Za-z0-9._+=-]+")
 _MAX_NAME = 80
 _MAX_VALUE = 20
+_VAGUE = frozenset({"args", "kwargs", "n", "name", "scale", "value", "values", "weight", "x"})
 
 
 class Namer:
@@ -94,12 +95,18 @@ def encoded(value: Any) -> str:
     return f"{type(value).__module__}:{type(value).__qualname__} {value}"
 
 
+def _says_something(part: str) -> bool:
+    """Whether the last part of a path tells on its own what is meant: `lr.value` needs the part before it."""
+    return part not in _VAGUE and not part.isdecimal()
+
+
 def _labels(swept: list[str]) -> dict[str, str]:
-    """Returns the shortest end of each path that no other swept path has."""
+    """Returns the shortest end of each path that says something and that no other swept path has."""
     parts = {path: [safe(str(part)) for part in paths.parse(path)] for path in swept}
     labels: dict[str, str] = {}
     for path, own in parts.items():
         others = [other for name, other in parts.items() if name != path]
-        count = next((n for n in range(1, len(own)) if all(other[-n:] != own[-n:] for other in others)), len(own))
+        least = next((n for n in range(1, len(own) + 1) if _says_something(own[-n])), 1)
+        count = next((n for n in range(least, len(own)) if all(other[-n:] != own[-n:] for other in others)), len(own))
         labels[path] = ".".join(own[-count:])[-2 * _MAX_VALUE :]
     return labels

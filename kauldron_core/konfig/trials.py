@@ -33,12 +33,15 @@ class Trial:
       name: Short and unique, safe as the name of a folder (`0007-learning_rate=0.01`).
       overrides: Values by path, in the order in which they are applied.
       fingerprint: Identity of the overrides; equal in every process, whatever the position.
+      is_fitted: Whether the values stand as a config took them before, in a run. They are not fitted again: what an
+        argument may be is known only where its module is imported, and a config read from disk imports none.
     """
 
     index: int
     name: str
     overrides: Point
     fingerprint: str
+    is_fitted: bool = False
 
     def config(self, base: Any) -> Any:
         """Returns a copy of `base` with the overrides applied."""
@@ -46,7 +49,8 @@ class Trial:
         for path, value in self.overrides:
             place = find_place(cfg, path, flag=FLAG)
             # A copy, since a later override may reach into it.
-            place.set(_fitted(place, copy.deepcopy(value)))
+            own = copy.deepcopy(value)
+            place.set(own if self.is_fitted else _fitted(place, own))
         return cfg
 
 
@@ -56,10 +60,11 @@ class Applied:
     Args:
       cfg: The config.
       overrides: Values by path, what holds another before it.
+      is_fitted: Whether the config took the values before, see `Trial`.
     """
 
-    def __init__(self, cfg: Any, overrides: Point) -> None:
-        self._cfg, self._overrides = cfg, overrides
+    def __init__(self, cfg: Any, overrides: Point, *, is_fitted: bool = False) -> None:
+        self._cfg, self._overrides, self._is_fitted = cfg, overrides, is_fitted
         self._saved: list[Saved] = []
         self.fitted: Point = ()
         """The overrides as the config takes them."""
@@ -78,7 +83,7 @@ class Applied:
 
     def _apply(self, path: str, value: Any) -> Any:
         place = find_place(self._cfg, path, flag=FLAG)
-        fitted = _fitted(place, value)
+        fitted = value if self._is_fitted else _fitted(place, value)
         self._saved.append(place.saved())
         place.set(fitted)
         return fitted
@@ -177,5 +182,5 @@ def configs(cfg: Any, trials: Iterable[Trial]) -> Iterator[tuple[Trial, Any]]:
     """Yields each trial with its config, on one copy of `cfg` that changes in place: use it before going on."""
     cfg = copy.deepcopy(cfg)
     for trial in trials:
-        with Applied(cfg, trial.overrides):
+        with Applied(cfg, trial.overrides, is_fitted=trial.is_fitted):
             yield trial, cfg

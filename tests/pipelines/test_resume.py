@@ -151,6 +151,31 @@ def test_equal_points_are_told_from_others(tmp_path: Path, capsys: pytest.Captur
     assert "2 trials repeat the point of another: 0002-" in capsys.readouterr().out
 
 
+@pytest.mark.process
+def test_a_run_goes_on_with_values_of_another_type_than_the_base(tmp_path: Path) -> None:
+    """F11: a tuple where the base has an int, None where it has a call; nothing has imported what takes them."""
+    axes = ("--sweep.model.hidden=[(4, 5), (3, 3)]", "--sweep.checkpointer=[None]")
+    run = lay_out(prepare(*axes, "--cfg.evals={}", f"--run.root={tmp_path}", "--run.name=demo"))
+    before = [trial.config_path.read_text() for trial in run.trials()]
+    code = (
+        "import sys; from pipelines import planning; from kauldron_core import rundir\n"
+        "prepared = planning.resume(rundir.RunDir(sys.argv[1]))\n"
+        "print(*[trial.config_json for trial in prepared.plan.trials], sep='', end='')\n"
+    )
+    told = subprocess.run([sys.executable, "-c", code, str(run.path)], capture_output=True, text=True, check=False)
+    assert told.stdout == "".join(before), told.stderr[-2000:]
+
+
+def test_trials_keep_the_names_that_they_have_in_a_run(tmp_path: Path) -> None:
+    """F38: an earlier version may have named them otherwise."""
+    words = ("--sweep.model.hidden=[16, 32]", f"--run.root={tmp_path}", "--run.name=demo")
+    prepared = prepare(*words)
+    old = [replace(trial, name=f"000{trial.index}-old={trial.index}") for trial in prepared.plan.trials]
+    run = lay_out(replace(prepared, plan=replace(prepared.plan, trials=tuple(old))))
+    assert [trial.name for trial in prepare(*words).plan.trials] == ["0000-old=0", "0001-old=1"]
+    assert [trial.name for trial in run.trials()] == ["0000-old=0", "0001-old=1"]
+
+
 def test_extending_what_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="--extend: there is no run"):
         prepare("--sweep.model.hidden=[64]", f"--run.root={tmp_path}", "--run.name=demo", extend=True)

@@ -15,7 +15,7 @@ import pytest
 
 from kauldron_core import konfig
 from kauldron_core.errors import ConfigError
-from kauldron_core.konfig.trial_names import safe
+from kauldron_core.konfig.trial_names import Namer, safe
 
 with konfig.imports():
     import jax.numpy as jnp
@@ -268,3 +268,13 @@ def test_one_value_is_no_axis(value):
     """F34: a text was split into its letters."""
     with pytest.raises(ConfigError, match=r"--sweep\.name: .* is one value, and an axis is a list of them: \["):
         konfig.axis("name", value)
+
+
+def test_a_name_says_which_of_two_paths_is_meant():
+    """F38: the last part of a path may say nothing, also where no other path ends like it."""
+    paths = ["schedules.lr.value", "model.width", "train_losses.l2.weight", "optimizer['0']", "model.layers[0].width"]
+    names = Namer(paths, 1).name(0, tuple((path, 1) for path in paths[:2]))
+    assert names == "0000-lr.value=1-model.width=1"
+    others = paths[2:]
+    assert Namer(others, 1).name(0, tuple((path, 1) for path in others)) == "0000-l2.weight=1-optimizer.0=1-width=1"
+    assert Namer(["value"], 1).name(0, (("value", 1),)) == "0000-value=1"
