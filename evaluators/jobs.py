@@ -57,6 +57,7 @@ class EvalPlan:
       changes: How the evaluations differ from what the trials' configs say.
       again: Whether to evaluate though there are records.
       as_name: Name to record under.
+      chosen_by: What the best checkpoints are the best by, in words; empty where others were asked for.
     """
 
     is_strict: ClassVar[bool] = True
@@ -66,6 +67,7 @@ class EvalPlan:
     changes: Changes
     again: bool = False
     as_name: str | None = None
+    chosen_by: str = ""
 
     def options(self) -> dict[str, Any]:
         """Returns the arguments of `CheckpointEvaluator.evaluate` that all tasks share."""
@@ -112,8 +114,8 @@ def plan_run(
       again: Evaluate though there are records, and replace them; the old ones are kept.
       as_name: Record under this name; needs one evaluator.
       overrides: Changes of the config (`evals.test.num_batches=2`). A changed evaluator needs `as_name`.
-      metric: What `best` goes by, `test/metrics/accuracy`; where unset that of the sweep.
-      mode: Whether more or less of it is better; where unset that of the sweep.
+      metric: What `best` goes by, `test/metrics/accuracy`; where unset what ranks the trials of the sweep.
+      mode: Which end of it is best; where unset the metric says it.
 
     Raises:
       ConfigError: If there is no such run, checkpoint or evaluator, or a changed evaluator has no new name.
@@ -128,8 +130,9 @@ def plan_run(
         metric=metric,
         mode=mode,
     )
-    tasks, missing = _plan(find_trials(run_or_trial), request)
-    return EvalPlan(tasks, missing, request.changes, again, as_name)
+    chosen_by = dict[str, None]()
+    tasks, missing = _plan(find_trials(run_or_trial), request, chosen_by)
+    return EvalPlan(tasks, missing, request.changes, again, as_name, chosen_by="; ".join(chosen_by))
 
 
 def evaluate_run(
@@ -194,7 +197,7 @@ def find_trials(run_or_trial: str | os.PathLike[str]) -> list[TrialDir]:
     raise ConfigError(unknown_name("run or trial", path.name, siblings, at=str(path.parent)))
 
 
-def _plan(trials: list[TrialDir], request: _Request) -> tuple[list[Task], list[Record]]:
+def _plan(trials: list[TrialDir], request: _Request, chosen_by: dict[str, None]) -> tuple[list[Task], list[Record]]:
     """Returns the evaluations to make, and a record for each trial that has no such checkpoint."""
     tasks: list[Task] = []
     missing: list[Record] = []
@@ -208,6 +211,8 @@ def _plan(trials: list[TrialDir], request: _Request) -> tuple[list[Task], list[R
             damaged.append(_skipped(trial, request.as_name or "-", request.step, str(error)))
             continue
         steps = rundir.committed_steps(trial.checkpoints)
+        if request.step == "best" and steps:
+            steps = [_best_step(trial, request, chosen_by)]
         found = _tasks(trial, names, steps, request)
         if not found and request.step != "due":
             error = "there is no checkpoint" if not steps else f"there is no checkpoint at step {request.step}"
@@ -222,22 +227,18 @@ def _tasks(trial: TrialDir, names: list[str], steps: list[int], request: _Reques
     if request.step == "due":
         rundir.record_removed(trial, trial_lib.wanted(trial), finished=rundir.has_ended(trial))
         return [Task(trial, name, step) for name, step in ledger.due(trial, finished=True) if name in names]
-    if request.step == "best" and steps:
-        steps = [_best_step(trial, request)]
     wanted = {"latest": steps[-1:], "best": steps, "all": steps}.get(
         str(request.step), [found for found in steps if found == request.step]
     )
     return [Task(trial, name, step) for step in wanted for name in names]
 
 
-def _best_step(trial: TrialDir, request: _Request) -> int:
-    from kauldron_core.train import best_step  # JAX, which planning other steps does without.
+def _best_step(trial: TrialDir, request: _Request, chosen_by: dict[str, None]) -> int:
+    from kauldron_core.train import best_checkpoint  # JAX, which planning other steps does without.
 
-    metric, mode, run = request.metric, request.mode, trial.run()
-    if metric is None and not (run is not None and run.sweep.get("metric")):
-        keeper = trial_lib.read_config(trial).get("checkpointer") or {}
-        metric, mode = keeper.get("best_metric"), mode or keeper.get("mode")
-    return best_step(trial, metric=metric, mode=mode, at="--metric")
+    best = best_checkpoint(trial, metric=request.metric, mode=request.mode, at="--metric")
+    chosen_by[str(best.ranking)] = None
+    return best.step
 
 
 def _evaluators(trial: TrialDir, request: _Request) -> list[str]:

@@ -55,8 +55,8 @@ class EvalCommand(OverrideCommand):
 
 @click.command("eval", cls=EvalCommand, help=HELP, epilog=EPILOG, context_settings={"max_content_width": 120})
 @click.option("--step", show_default="latest", help="latest, best, all, due, or the number of a step.")
-@click.option("--metric", metavar="NAME", help="What --step=best goes by, test/metrics/accuracy. Default: the sweep's.")
-@click.option("--mode", type=click.Choice(["max", "min"]), help="Whether more or less of it is better.")
+@click.option("--metric", metavar="NAME", help="What --step=best goes by, test/metrics/accuracy. Default: the run's.")
+@click.option("--mode", type=click.Choice(["max", "min"]), help="Which end of it is best. Default: the metric says it.")
 @click.option("--follow", is_flag=True, help="Evaluate checkpoints as they land, until training has ended.")
 @click.option("--order", default="oldest", show_default=True, help="With --follow: oldest, newest, or latest only.")
 @click.option("--patience-s", default=3600.0, show_default=True, help="With --follow: how long to wait for news.")
@@ -100,6 +100,8 @@ def command(
 
         sharding.check_platform()
     source = _source(path, overrides, **options)
+    if isinstance(source, evaluators.EvalPlan) and source.chosen_by:
+        console.print(f"best by {source.chosen_by}", markup=False, soft_wrap=True)
 
     def tell(record: rundir.Record) -> None:
         console.print(_line(record), markup=False, soft_wrap=True)

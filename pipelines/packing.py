@@ -178,9 +178,12 @@ def _rule(prepared: Prepared) -> dict[str, Any] | None:
     for one in arguments:
         if one not in names:
             raise ConfigError(unknown_name("argument", one, names, at=at))
-    node = {"metric": sweep.metric, "mode": sweep.mode, **defaults, **arguments}
+    named = {"metric": sweep.metric, "mode": prepared.ranking.mode} if "metric" not in arguments else {}
+    node = {**named, **defaults, **arguments}
     with _as_typed():
-        kind(**node).check(trainer, last_step=num_steps)
+        rule = kind(**node)
+        rule.check(trainer, last_step=num_steps)
+        node["mode"] = rule.directed(trainer).mode
     return {"__qualname__": f"kauldron_core.packs:{kind.__name__}", **node}
 
 

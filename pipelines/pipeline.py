@@ -26,6 +26,7 @@ from pipelines.cli.signals import ending_as_on_sigterm
 from pipelines.cli.trust import trust_code, trust_options
 from pipelines.experiment import load_named_file
 from pipelines.report import make_console, make_table
+from pipelines.stage_checks import check_directions
 from pipelines.stages import Context, Record, Stage, SweepStage
 from pipelines.terminal import echo
 
@@ -96,10 +97,12 @@ def run_stages(
       trust_run: Whether stages may call the code that the runs of those before them keep.
 
     Raises:
-      ConfigError: If a stage that is done has another config now.
+      ConfigError: If a stage that is done has another config now, or nothing says which end of a metric is best.
       RunFailed: If a stage could not be done.
     """
     console, records = make_console(), {}
+    waiting = {name: stage for name, stage in pipeline.stages.items() if pipeline.record(name) is None}
+    check_directions(waiting, pipeline.stages)
     for name, stage in pipeline.stages.items():
         standing = pipeline.record(name)
         if standing is not None and standing["identity"] != identities[name]:
@@ -185,7 +188,8 @@ def _status(read: Pipeline, name: str, identity: str) -> list[str]:
 
 def _outcome(standing: Record) -> str:
     if "chosen" in standing:
-        return ", ".join(f"{row['trial']} ({row['value']:.4g})" for row in standing["chosen"])
+        chosen = ", ".join(f"{row['trial']} ({row['value']:.4g})" for row in standing["chosen"])
+        return f"{chosen} by {standing['metric']}, {standing.get('direction', 'as its mode says')}"
     if "best" in standing:
         return f"best {standing['best']['point']}: {standing['best']['mean']:.4g}"
     return f"{len(standing['results'])} evaluations" if "results" in standing else f"run {standing['run']}"

@@ -10,10 +10,9 @@ from typing import Any
 from kauldron_core import konfig, rundir
 from kauldron_core.errors import ConfigError
 from pipelines import experiment as experiments
-from pipelines import extending, run_folder, searches, sources
+from pipelines import extending, ranking_rule, run_folder, searches, sources
 from pipelines.deciding import check_decisions
 from pipelines.experiment import Experiment
-from pipelines.report import Ranking
 from ray_cluster import layout
 from ray_cluster.environment import keep_driver_on_cpu
 from ray_cluster.spaces import SearchSpace
@@ -32,7 +31,7 @@ class Prepared:
       experiment: The config that it is about.
       trials: Its trials.
       trainers: The experiments that were built to check it, by trial name.
-      ranking: The metric that the user asked for.
+      ranking: What ranks the trials.
       resume_command: The command that goes on where this one ended.
       pack_notes: Which trials train together, and why not others; a line each.
     """
@@ -41,7 +40,7 @@ class Prepared:
     experiment: Experiment
     trials: tuple[konfig.Trial, ...]
     trainers: dict[str, Any]
-    ranking: Ranking | None
+    ranking: rundir.Ranking
     resume_command: str
     pack_notes: tuple[str, ...] = ()
 
@@ -192,15 +191,18 @@ def _prepared(
     """Builds what has to be built to know that everything fits."""
     layout.refuse_lost_variables(run, spec.env)
     if not may_use_accelerators:
-        _keep_off_accelerators()
+        keep_off_accelerators()
     is_searching = space is not None and spec.search is not None
     to_check = searches.trials_at_ends(space, experiment) if space is not None and is_searching else trials
     trainers = experiments.check_trials(experiment, to_check)
     if spec.metric is not None:
         experiments.check_metric(spec.metric, trainers, while_training=spec.is_adaptive or spec.pack_rule is not None)
+    directions = ranking_rule.directions_of(trainers.values())
     for rule in spec.stop_rules:
         experiments.check_metric(rule.metric, trainers, while_training=True, at="--run.stop")
+        ranking_rule.warn_of_sign(rule, directions)
     check_decisions(spec, trainers)
+    ranking = ranking_rule.choose(spec, run, list(trainers.values()), directions)
     plan = Plan(
         sweep=spec,
         run_dir=str(run.path),
@@ -212,9 +214,10 @@ def _prepared(
         env=run_folder.place_store(spec).environment,
         retry_failed=retry_failed,
         search=searches.plan_search(space, experiment, trainers) if space is not None else None,
+        directions=directions,
+        ranking=ranking,
         description=description,
     )
-    ranking = Ranking(spec.metric, spec.mode) if spec.metric else None
     return Prepared(plan, experiment, tuple(trials), trainers, ranking, resume_command)
 
 
@@ -246,7 +249,7 @@ def _as_they_stand(trials: Sequence[PlannedTrial], run: rundir.RunDir) -> tuple[
     )
 
 
-def _keep_off_accelerators() -> None:
+def keep_off_accelerators() -> None:
     """Leaves the accelerators to the trials: building configs here may start JAX."""
     import jax  # noqa: F401 - must be imported for the next line to reach it; the configs import it anyway
 

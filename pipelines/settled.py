@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import evaluators
 from kauldron_core import rundir
 from pipelines import sources
 from pipelines.extending import is_larger
 from pipelines.operations.finding import is_driven
+from pipelines.report import ranking_of
 from ray_cluster import collect
 from ray_cluster.results import Results
 from ray_cluster.spec import Plan, PlannedTrial, Sweep
@@ -30,7 +33,16 @@ def results_if_settled(run: rundir.RunDir, spec: Sweep) -> Results | None:
         )
         for one in trials
     )
+    spec = replace(spec, metric=None, mode=None)  # What ranks them is kept in the run.
     return collect.collect(Plan(sweep=spec, run_dir=str(run.path), trials=planned), run)
+
+
+def ranking_of_settled(results: Results, spec: Sweep) -> rundir.Ranking | None:
+    """Returns what ranks the trials of a run in which nothing is missing: what is asked for now, else what it keeps."""
+    if spec.metric is not None and spec.metric in results.metric_names:
+        return results.ranking_by(spec.metric, spec.mode)
+    run = rundir.RunDir(results.run_dir)
+    return results.ranking or ranking_of(run, results.metric_names, directions=results.directions)
 
 
 def _is_settled(trial: rundir.TrialDir) -> bool:

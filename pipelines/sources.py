@@ -77,8 +77,8 @@ def read_experiment(run: rundir.RunDir) -> Experiment:
 def listed_trials(run: rundir.RunDir) -> list[konfig.Trial]:
     """Returns the trials as the list of the run has them: their values as JSON can hold them."""
     return [
-        konfig.Trial(row["index"], row["name"], tuple((path, value) for path, value in row["overrides"]), "")
-        for row in run.sweep.get("trials") or ()
+        konfig.Trial(row.get("index", at), row["name"], tuple((path, value) for path, value in row["overrides"]), "")
+        for at, row in enumerate(run.sweep.get("trials") or ())
     ]
 
 
@@ -110,6 +110,8 @@ def read_spec(run: rundir.RunDir, changes: Sequence[tuple[str, str]] = ()) -> Sw
     spec = konfig.ConfigDict({"__qualname__": "ray_cluster.spec:Sweep", **place})
     # Variables are never taken from a file.
     known = {name: value for name, value in run.sweep.get("run", {}).items() if name not in (*place, "env")}
+    if known.get("metric") is None or ("ranking" not in run.sweep and known.get("mode") == "max"):
+        known.pop("mode", None)  # Earlier versions kept `max` also when nobody had said so; the metric says it.
     _fill(spec, known, run)
     _refuse_code_of_runs(spec, [path for path, _ in changes])
     for path, text in changes:

@@ -19,7 +19,7 @@ from pipelines import planning, sources
 from pipelines.cli.run import DONE
 from pipelines.donors import check_donor
 from pipelines.evaluate import own_variables
-from pipelines.report import make_console, make_table, number
+from pipelines.report import directions_of_run, make_console, make_table, number, ranking_of
 from pipelines.sweep import start
 from pipelines.watching import watchers
 from ray_cluster import passing, spec
@@ -102,10 +102,14 @@ class SweepStage:
 
     needs = ()
 
+    @property
+    def words(self) -> konfig.Command:
+        """Its command, sorted."""
+        return konfig.Command(config=self.config, cfg=_texts(self.cfg), sweep=_texts(self.sweep))
+
     def run(self, context: Context) -> Record:
         """Runs the sweep."""
-        words = konfig.Command(config=self.config, cfg=_texts(self.cfg), sweep=_texts(self.sweep))
-        run_spec = _read_spec(self.run_spec, context)
+        run_spec, words = _read_spec(self.run_spec, context), self.words
         return _run_sweep(lambda: planning.prepare(words, run_spec, command=_command(context)), run_spec, context)
 
 
@@ -115,14 +119,14 @@ class SelectStage:
 
     Attributes:
       of: The stage of the sweep.
-      metric: What counts.
-      mode: Which end of it is the best.
+      metric: What counts; where unset what ranks the trials of the sweep.
+      mode: Which end of it is the best; where unset the metric says it.
       top: How many.
     """
 
     of: str
-    metric: str
-    mode: Literal["max", "min"] = "max"
+    metric: str | None = None
+    mode: rundir.Mode | None = None
     top: int = 1
 
     @property
@@ -133,13 +137,20 @@ class SelectStage:
     def run(self, context: Context) -> Record:
         """Ranks the trials by the last value of the metric."""
         run = context.run_of(self.of)
-        table = rundir.read_table(run.path / "results.parquet")
-        rows = [row for row in table if _is_number(row.get(self.metric)) and isinstance(row.get("trial"), str)]
-        if not rows:
-            raise ConfigError(f"stages.{context.name}.metric: no trial of stage {self.of!r} has {self.metric!r}.")
-        ranked = sorted(rows, key=lambda row: row[self.metric], reverse=self.mode == "max")[: self.top]
-        chosen = [{"trial": row["trial"], "value": row[self.metric]} for row in ranked]
-        return {"run": run.name, "metric": self.metric, "chosen": chosen}
+        rows = [row for row in rundir.read_table(run.path / "results.parquet") if isinstance(row.get("trial"), str)]
+        known = {name for row in rows for name, value in row.items() if _is_number(value)}
+        missing = f"stages.{context.name}.metric: no trial of stage {self.of!r} has"
+        if self.metric is not None and self.metric not in known:
+            raise ConfigError(f"{missing} {self.metric!r}.")
+        directions = directions_of_run(run)
+        ranking = ranking_of(run, known, directions=directions, metric=self.metric, mode=self.mode)
+        measured = [row for row in rows if ranking is not None and _is_number(row.get(ranking.metric))]
+        measured = [row for row in measured if ranking is not None and not ranking.badness(row[ranking.metric])[0]]
+        if ranking is None or not measured:
+            raise ConfigError(f"{missing} {'a metric' if ranking is None else f'a finite {ranking.metric!r}'}.")
+        ranked = sorted(measured, key=lambda row: ranking.badness(row[ranking.metric]))[: self.top]
+        chosen = [{"trial": row["trial"], "value": row[ranking.metric]} for row in ranked]
+        return {"run": run.name, "metric": ranking.metric, "direction": ranking.direction, "chosen": chosen}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -242,12 +253,12 @@ class ReportStage:
     Attributes:
       of: The stage of an evaluation.
       metric: What it is sorted by, such as `metrics/accuracy`.
-      mode: Which end of it is the best.
+      mode: Which end of it is the best; where unset the metric says it.
     """
 
     of: str
     metric: str
-    mode: Literal["max", "min"] = "max"
+    mode: rundir.Mode | None = None
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -260,21 +271,24 @@ class ReportStage:
         values = {row["trial"]: float(row["values"][self.metric]) for row in results if self.metric in row["values"]}
         if not values:
             raise ConfigError(f"stages.{context.name}.metric: stage {self.of!r} has no {self.metric!r}.")
+        measured_by = next((str(row.get("evaluator", "")) for row in results), "")
+        mode = directions_of_run(run).mode(f"{measured_by}/{self.metric}", self.mode, at=f"stages.{context.name}.mode")
+        ranking = rundir.Ranking(self.metric, mode)
         table = sorted(
             (
                 (name, statistics.fmean(found), statistics.stdev(found) if len(found) > 1 else None, len(found))
                 for name, found in _over_seeds(sources.listed_trials(run), values).items()
             ),
-            key=lambda row: row[1],
-            reverse=self.mode == "max",
+            key=lambda row: ranking.badness(row[1]),
         )
-        lines = [f"| point | {self.metric} | std | n |", "|---|---|---|---|"]
+        lines = [f"| point | {ranking} | std | n |", "|---|---|---|---|"]
         lines += [f"| {name} | {number(mean)} | {number(std)} | {n} |" for name, mean, std, n in table]
         rundir.write_atomic(context.root / "report.md", "\n".join(lines) + "\n")
         console = make_console()
         rows = [[name, number(mean), number(std), str(n)] for name, mean, std, n in table]
         columns = [("point", "left"), (self.metric, "right"), ("std", "right"), ("n", "right")]
         console.print(make_table(columns, rows, width=console.width))
+        console.print(f"ranked by {ranking}", markup=False, soft_wrap=True)
         return {"run": run.name, "report": "report.md", "best": {"point": table[0][0], "mean": table[0][1]}}
 
 

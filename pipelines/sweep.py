@@ -21,9 +21,9 @@ from pipelines.going_on import going_on
 from pipelines.mistakes import refuse_if_mistaken
 from pipelines.operations import find_run
 from pipelines.packing import with_packs
-from pipelines.report import LiveReport, Ranking, count, make_console, print_results, sources_of
+from pipelines.report import LiveReport, count, make_console, print_results, sources_of
 from pipelines.report.tables import repeat_lines
-from pipelines.settled import results_if_settled
+from pipelines.settled import ranking_of_settled, results_if_settled
 from pipelines.tracking import RecorderProcess
 from pipelines.watching import watchers
 from ray_cluster import collect
@@ -57,7 +57,7 @@ Examples:
   kdr sweep pipelines/configs/digits.py --sweep.model.hidden='[32, 128]' --seeds=5 --dry-run
   kdr sweep pipelines/configs/digits.py --sweep.model.hidden='[32, 64, 128]' --run.name=demo --extend
   kdr sweep CONFIG.py --sweep.optimizer.learning_rate='loguniform(1e-4, 1e-1)' --run.search=optuna \\
-      --run.scheduler=asha --run.num_samples=50 --run.metric=train/losses/total --run.mode=min
+      --run.scheduler=asha --run.num_samples=50 --run.metric=train/losses/total
   kdr sweep --resume=runs/demo --retry-failed
 """
 
@@ -161,7 +161,7 @@ def start(
         if settled is not None:
             return _show_settled(settled, prepared.plan.sweep, report=report, recorder=recorder, strict=strict)
     resources = ", ".join(f"{name} {amount:g}" for name, amount in prepared.plan.sweep.resources.items())
-    report.expect(evaluators=prepared.evaluators, ranking=prepared.ranking, resources=resources)
+    report.expect(ranking=prepared.ranking, resources=resources)
     if prepared.plan.packs:
         report.say("\n".join(["packs", *(f"  {note}" for note in prepared.pack_notes)]))
     search = prepared.plan.sweep.search
@@ -203,7 +203,7 @@ def _show_settled(
         report=report,
         recorder=recorder,
         evaluators=tuple(sources_of(results.metric_names)),
-        ranking=Ranking(spec.metric, spec.mode) if spec.metric else None,
+        ranking=ranking_of_settled(results, spec),
         resume_command=f"kdr sweep --resume={results.run_dir}",
         strict=strict,
     )
@@ -215,7 +215,7 @@ def _conclude(
     report: LiveReport,
     recorder: RecorderProcess | None,
     evaluators: tuple[str, ...],
-    ranking: Ranking | None,
+    ranking: rundir.Ranking | None,
     resume_command: str,
     strict: bool,
 ) -> int:

@@ -100,7 +100,7 @@ def start(
     if donor is not None:
         name = plan.trials[0].name
         check_donor(donor, run_dir.trial(name), prepared.trainers[name])
-    report.expect(evaluators=prepared.evaluators, ranking=prepared.ranking)
+    report.expect(ranking=prepared.ranking)
     report.say(f"run {plan.run_dir}")
     with going_on(run_dir, command=prepared.resume_command), _laid_out(prepared).lock():
         layout.write_trials(plan, run_dir)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import evaluators
@@ -21,10 +21,18 @@ def collect(plan: Plan, run: rundir.RunDir, **facts: Any) -> Results:
       run: Its run directory.
       **facts: Further fields of `Results` (`phases_s`, `sidecar_errors`).
     """
-    rows = tuple(_read_trial(run.trial(trial.name), trial) for trial in plan.trials)
+    sweep = run.readable_sweep
+    directions, rows = rundir.Directions.read(sweep.get("directions")), list[TrialResult]()
+    for trial in plan.trials:
+        records = rundir.read_eval_results(run.trial(trial.name))
+        rows.append(_read_trial(run.trial(trial.name), trial, records))
+        for (name, _), record in records.items():
+            directions = directions.with_record(name, record)
     return Results(
         run_dir=str(run.path),
-        rows=rows,
+        rows=tuple(rows),
+        ranking=rundir.Ranking.read(sweep.get("ranking")),
+        directions=directions,
         pending_evaluations=pending_evaluations(plan, run),
         group_path=SEED_PATH if plan.sweep.seeds > 1 else None,
         **facts,
@@ -48,9 +56,10 @@ def write_table(results: Results, run: rundir.RunDir) -> None:
     run.write_results([row.as_columns() for row in results.rows])
 
 
-def _read_trial(folder: rundir.TrialDir, trial: PlannedTrial) -> TrialResult:
+def _read_trial(
+    folder: rundir.TrialDir, trial: PlannedTrial, records: Mapping[tuple[str, int], rundir.Record]
+) -> TrialResult:
     status = rundir.read_status(folder)
-    records = rundir.read_eval_results(folder)
     values, step, evaluated = _last_values(rundir.read_events(folder.events))
     failed = [(name, at, record) for (name, at), record in records.items() if record.get("status") in _FAILED]
     done = {key: record for key, record in records.items() if record.get("status") == "done"}

@@ -187,9 +187,10 @@ class _Sweeping:
         from ray_cluster import searching, tuning
 
         sweep, search = self.plan.sweep, self.plan.search
-        if search is None or sweep.metric is None:
+        if search is None or sweep.metric is None or self.plan.ranking is None:
             raise ConfigError("plan: a search or scheduler needs `Plan.search` and a metric.")
-        adaptive = tuning.Adaptive(metric=sweep.metric, mode=sweep.mode)
+        mode = self.plan.ranking.mode
+        adaptive = tuning.Adaptive(metric=sweep.metric, mode=mode)
         if sweep.scheduler is not None:
             scheduler = searching.make_scheduler(
                 sweep.scheduler, search.space, num_steps=search.num_steps, save_every=search.save_every

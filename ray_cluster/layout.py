@@ -41,9 +41,13 @@ def describe(plan: Plan) -> dict[str, Any]:
     sweep = {name: _plain(value) for name, value in vars(plan.sweep).items()}
     sweep["env"] = {str(name): masking.MASK for name in plan.sweep.env}
     description = {name: _plain(value) for name, value in plan.description.items()}
-    # The ranking stands at the top, where `kd.load_run(step="best")` looks for it.
-    ranking = {"metric": plan.sweep.metric, "mode": plan.sweep.mode}
-    return {**description, **ranking, "run": sweep, "trials": _rows(plan.trials)}
+    return {**description, **_ranking(plan), "run": sweep, "trials": _rows(plan.trials)}
+
+
+def _ranking(plan: Plan) -> dict[str, Any]:
+    """Returns what tells the best trial and checkpoint, for whoever only reads the run."""
+    ranking = plan.ranking.to_json() if plan.ranking is not None else None
+    return {"ranking": ranking, "directions": dict(plan.directions.known)}
 
 
 def write_list(run: rundir.RunDir, trials: Iterable[PlannedTrial]) -> None:
@@ -83,7 +87,7 @@ def write_trials(plan: Plan, run: rundir.RunDir) -> None:
         run.pack(pack.name).write({**pack.content, "trials": list(pack.trials)})
     description = describe(plan)
     is_larger = plan.sweep.num_samples != (run.sweep.get("run") or {}).get("num_samples")
-    if is_larger or description["trials"] != run.sweep.get("trials"):
+    if is_larger or any(description[name] != run.sweep.get(name) for name in ("trials", "ranking", "directions")):
         run.write_sweep({**run.sweep, **description})
     _add_variables(plan, run)
     run.write_trials(description["trials"])

@@ -6,9 +6,10 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
-from kauldron_core.errors import ConfigError, unknown_name
+from kauldron_core.errors import ConfigError, listing, unknown_name
+from kauldron_core.rundir import Directions, Mode, Ranking
 
 FINISHED = ("done", "diverged", "pruned", "stopped")
 """Statuses of a trial that ended as a result; `failed`, `preempted`, `queued` and `running` are not."""
@@ -134,6 +135,8 @@ class Results:
       rows: One result a trial.
       pending_evaluations: `(trial, evaluator, step)` that are due and have no record.
       group_path: The override in which the trials of a group differ; None: every trial is a group of its own.
+      ranking: What ranks them where nothing else is asked for.
+      directions: What is better of each metric, as far as the run says it.
       phases_s: Seconds of each phase of the driver.
       evaluator_errors: Why evaluators could not work, beyond single evaluations that failed.
       sidecar_errors: What went wrong in the sidecars; training is not concerned.
@@ -143,6 +146,8 @@ class Results:
     rows: tuple[TrialResult, ...]
     pending_evaluations: tuple[tuple[str, str, int], ...] = ()
     group_path: str | None = None
+    ranking: Ranking | None = None
+    directions: Directions = field(default_factory=Directions)
     phases_s: Mapping[str, float] = field(default_factory=dict)
     evaluator_errors: tuple[str, ...] = ()
     sidecar_errors: tuple[str, ...] = ()
@@ -175,40 +180,55 @@ class Results:
         """Names of all metrics that any trial has."""
         return tuple(sorted({name for row in self.rows for name in row.values}))
 
-    def best(self, metric: str, mode: Literal["max", "min"] = "max") -> TrialResult:
-        """Returns the trial with the best last value of `metric`; trials where it is missing or NaN don't count.
+    def ranking_by(self, metric: str | Ranking | None = None, mode: Mode | None = None) -> Ranking:
+        """Returns what ranks the trials: `metric`, or what ranks them in the run.
+
+        Args:
+          metric: The metric that is asked for.
+          mode: Which end of it is the good one; where unset the metric says it.
 
         Raises:
-          ConfigError: If no trial has that metric.
+          ConfigError: If no trial has that metric, or nothing says which end of it is the good one.
         """
-        ranked = self.ranked(metric, mode)
-        if not ranked or math.isnan(ranked[0].values.get(metric, math.nan)):
+        if isinstance(metric, Ranking):
+            return metric
+        metric = metric or (self.ranking.metric if self.ranking is not None else None)
+        if metric is None:
+            raise ConfigError(f"results: say by which metric. Available: {listing(self.metric_names)}.")
+        if metric not in self.metric_names:
             raise ConfigError(unknown_name("metric", metric, self.metric_names, at="results"))
-        return ranked[0]
+        if self.ranking is not None and metric == self.ranking.metric and mode is None:
+            return self.ranking
+        return Ranking(metric, self.directions.mode(metric, mode, at="mode"))
 
-    def ranked_groups(self, metric: str, mode: Literal["max", "min"] = "max") -> tuple[Group, ...]:
-        """Returns the groups by the mean of `metric`, best first; those without a value come last."""
-        sign = {"max": -1.0, "min": 1.0}[mode]
+    def best(self, metric: str | Ranking | None = None, mode: Mode | None = None) -> TrialResult:
+        """Returns the trial with the best last value of a metric; NaN, infinity and a missing value are never best.
 
-        def key(group: Group) -> tuple[bool, float]:
-            mean = group.statistics(metric).mean
-            return math.isnan(mean), 0.0 if math.isnan(mean) else sign * mean
+        Args:
+          metric: The metric; where unset what ranks the trials in the run.
+          mode: Which end of it is the good one; where unset the metric says it.
 
-        return tuple(sorted(self.groups, key=key))
+        Raises:
+          ConfigError: If no trial has a finite value of it, or nothing says which end of it is the good one.
+        """
+        ranking = self.ranking_by(metric, mode)
+        first = next(iter(self.ranked(ranking)), None)
+        if first is None or not math.isfinite(first.values.get(ranking.metric, math.nan)):
+            raise ConfigError(f"results: no trial has a finite {ranking.metric!r}.")
+        return first
+
+    def ranked(self, metric: str | Ranking | None = None, mode: Mode | None = None) -> tuple[TrialResult, ...]:
+        """Returns all trials, best first; those without a finite value come last, in sweep order. See `best`."""
+        ranking = self.ranking_by(metric, mode)
+        return tuple(sorted(self.rows, key=lambda row: (*ranking.badness(row.values.get(ranking.metric)), row.index)))
+
+    def ranked_groups(self, metric: str | Ranking | None = None, mode: Mode | None = None) -> tuple[Group, ...]:
+        """Returns the groups by the mean of a metric, best first; those without a value come last. See `best`."""
+        ranking = self.ranking_by(metric, mode)
+        return tuple(sorted(self.groups, key=lambda group: ranking.badness(group.statistics(ranking.metric).mean)))
 
     def to_pandas(self) -> Any:
         """Returns a `pandas.DataFrame`: one row a trial, a column each override (`cfg.PATH`) and metric."""
         import pandas  # 0.5 s, and only for who asks
 
         return pandas.DataFrame([row.as_columns() for row in self.rows])
-
-    def ranked(self, metric: str, mode: Literal["max", "min"] = "max") -> tuple[TrialResult, ...]:
-        """Returns all trials, best first; those without a value of `metric` come last, in sweep order."""
-        sign = {"max": -1.0, "min": 1.0}[mode]
-
-        def key(row: TrialResult) -> tuple[bool, float, int]:
-            value = row.values.get(metric, math.nan)
-            missing = math.isnan(value)
-            return missing, 0.0 if missing else sign * value, row.index
-
-        return tuple(sorted(self.rows, key=key))

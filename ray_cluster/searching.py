@@ -95,9 +95,9 @@ def make_trials_with(plan: Plan, source: TrialSource, rows: Sequence[TrialResult
       ConfigError: If the plan has no search, or there is no such searcher.
     """
     sweep, search = plan.sweep, plan.search
-    if sweep.search is None or search is None or sweep.metric is None:
+    if sweep.search is None or search is None or sweep.metric is None or plan.ranking is None:
         raise ConfigError("plan: a search needs `Plan.search` and a metric.")
-    ranked = {"metric": sweep.metric, "mode": sweep.mode, "seed": sweep.seed}
+    ranked = {"metric": sweep.metric, "mode": plan.ranking.mode, "seed": sweep.seed}
     searcher, to_point = make_searcher(sweep.search, search.space, **ranked)
     maker = TrialMaker(searcher, to_point, search.space, source, **ranked)
     maker.observe_all(rows)

@@ -71,7 +71,7 @@ class Sweep:
       max_failures: How often a trial is resumed after a kill, a lost node or a hang. An exception is retried once; the
         same exception text twice ends the trial.
       metric: Name of the metric that ranks trials, such as `test/metrics/accuracy`.
-      mode: Whether the best trial has the largest or the smallest metric.
+      mode: Whether the best trial has the largest or the smallest metric; where unset the metric says it.
       stop: Where a trial ends before its last step: `train/losses/total<=0.01`, a metric of training or of an evaluator
         inside it, `<=` or `>=`, and a number; several with commas between them, or as a list. The first one that a
         record meets ends the trial at that step: it saves, makes its last evaluations, and is `stopped`.
@@ -105,7 +105,7 @@ class Sweep:
     pack: Literal["auto", "off"] | int = "auto"
     max_failures: int = 2
     metric: str | None = None
-    mode: Literal["max", "min"] = "max"
+    mode: Literal["max", "min"] | None = None
     stop: str | Sequence[str] = ()
     num_samples: int = 1
     seed: int = 0
@@ -124,7 +124,7 @@ class Sweep:
         self._check_env()
         rundir.refuse_address(self.root, at="run.root")
         rundir.refuse_address(self.name or "", at="run.name")
-        if self.mode not in ("max", "min"):
+        if self.mode is not None and self.mode not in rundir.MODES:
             raise ConfigError(f"run.mode: {self.mode!r} is neither 'max' nor 'min'.")
         for name, least in (("max_failures", 0), ("num_samples", 1), ("max_concurrent", 1), ("seeds", 1), ("hosts", 1)):
             value = getattr(self, name)
@@ -316,6 +316,8 @@ class Plan:
       python_path: Folders put on every actor's path beside the working directory.
       retry_failed: Run trials that failed or were stopped again.
       search: What a search or scheduler needs; None without one.
+      directions: What is better of each metric, as far as the experiments say it.
+      ranking: What ranks the trials; where unset `sweep.metric`, if there is one.
       description: What is written to `sweep.json` beside the trials: config file, command, base fingerprint.
     """
 
@@ -329,6 +331,8 @@ class Plan:
     python_path: tuple[str, ...] = ()
     retry_failed: bool = False
     search: SearchPlan | None = None
+    directions: rundir.Directions = field(default_factory=rundir.Directions)
+    ranking: rundir.Ranking | None = None
     description: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -338,6 +342,9 @@ class Plan:
             raise ConfigError(f"plan: trial name {twice[0]!r} is used twice.")
         if not names and self.sweep.search is None:
             raise ConfigError("plan: there are no trials.")
+        if self.ranking is None and self.sweep.metric is not None:
+            asked = rundir.choose_ranking(self.directions, metric=self.sweep.metric, mode=self.sweep.mode)
+            object.__setattr__(self, "ranking", asked)
 
 
 @runtime_checkable

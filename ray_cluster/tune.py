@@ -38,6 +38,7 @@ def trainable(
     *,
     run_dir: str | os.PathLike[str],
     metric: str | None = None,
+    mode: rundir.Mode | None = None,
     resources: Mapping[str, float] | None = None,
     max_failures: int = 2,
     trust: Iterable[str] = (),
@@ -49,6 +50,7 @@ def trainable(
       config: The experiment.
       run_dir: Folder of the trials; made if it is not there. All nodes must see it.
       metric: Nothing is reported before this one has a value; schedulers that insist on it need that.
+      mode: Which end of it is the good one, for `kdr best` and `kdr status`; where unset the metric says it.
       resources: What a trial owns; one CPU by default.
       max_failures: How often a trial whose process died goes on from its last checkpoint, before Tune hears of it.
       trust: Packages whose names the config may call.
@@ -58,7 +60,8 @@ def trainable(
     owned = dict(resources or {"CPU": 1})
     run = rundir.RunDir(rundir.local_path(run_dir, at="run_dir").absolute())
     if not run.exists():
-        run = rundir.RunDir.create(run.path, {"metric": metric, "command": "ray_cluster.tune.trainable(...)"})
+        ranking = _ranking(config, metric, mode)
+        run = rundir.RunDir.create(run.path, {**ranking, "command": "ray_cluster.tune.trainable(...)"})
     text = konfig.to_json(config, indent=1) + "\n"
     base = PlannedTrial(name="base", index=0, fingerprint="base", config_json=text)
     plan = Plan(sweep=Sweep(resources=owned, env=env or {}), run_dir=str(run.path), trials=(base,))
@@ -76,6 +79,26 @@ def trainable(
     )
     made = tune.with_parameters(OwnTrials, settings={_KIND: settings}, base=text)
     return tune.with_resources(made, tune.PlacementGroupFactory([{}, owned]))
+
+
+def _ranking(config: konfig.ConfigDict, metric: str | None, mode: rundir.Mode | None) -> dict[str, Any]:
+    """Returns what the run keeps of what ranks its trials; nothing where no metric was named.
+
+    Raises:
+      ConfigError: If nothing says which end of the metric is the good one.
+    """
+    if metric is None:
+        return {}
+    from kauldron_core.metrics import directions_of  # JAX
+
+    # The metrics alone are built: the data of the experiment belongs to the trials.
+    own = config.get("train_metrics")
+    nodes = {name: node.get("metrics") or own for name, node in konfig.evaluator_nodes(config).items()}
+    known: dict[str, rundir.Better] = {}
+    for name, node in {"train": own, **nodes}.items():
+        known |= directions_of(konfig.resolve(node) if node else {}, prefix=f"{name}/metrics")
+    ranking = rundir.choose_ranking(rundir.Directions(known), metric=metric, mode=mode)
+    return {"ranking": ranking.to_json(), "directions": known}
 
 
 class OwnTrials(Supervisor):

@@ -115,7 +115,7 @@ class Adaptive:
     scheduler: Any = None
     num_samples: int = 1
     metric: str = ""
-    mode: str = "max"
+    mode: str = "min"
 
 
 class Watcher(tune.Callback):

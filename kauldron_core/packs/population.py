@@ -76,7 +76,7 @@ class Population(Rule):
     ) -> Decision:
         ranked = self.ranked(scores)
         count = min(max(int(len(ranked) * self.quantile), 1), len(ranked) // 2)
-        top = [index for index in ranked[:count] if not math.isnan(scores[index])]
+        top = [index for index in ranked[:count] if math.isfinite(scores[index])]
         inherits = {}
         for index in sorted(ranked[len(ranked) - count :]) if top else ():
             generator = np.random.default_rng([self.seed, step, index])

@@ -5,12 +5,13 @@ from __future__ import annotations
 import abc
 import dataclasses
 import itertools
-import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
+from kauldron_core import rundir
 from kauldron_core.errors import ConfigError, unknown_name
 from kauldron_core.losses import named_losses
+from kauldron_core.train.directions import metric_directions
 from kauldron_core.train.trainer import Trainer
 
 _TRAIN = "train"
@@ -52,15 +53,24 @@ class Rule(abc.ABC):
     Attributes:
       metric: What trials are compared by: `train/losses/total`, or `<evaluator>/metrics/<name>` of an evaluator that
         runs inside training, at each step of a decision at least.
-      mode: Whether `max` or `min` of it is best.
+      mode: Whether `max` or `min` of it is best; where unset the metric says it, see `directed`.
     """
 
     metric: str
-    mode: Literal["max", "min"] = "max"
+    mode: Literal["max", "min"] | None = None
 
     def __post_init__(self):
-        if self.mode not in ("max", "min"):
-            raise ConfigError(unknown_name("mode", self.mode, ("max", "min"), at="rule.mode"))
+        if self.mode is not None and self.mode not in rundir.MODES:
+            raise ConfigError(unknown_name("mode", self.mode, rundir.MODES, at="rule.mode"))
+
+    def directed(self, trainer: Trainer) -> Self:
+        """Returns the rule with the mode that its metric says, unless it was given one.
+
+        Raises:
+          ConfigError: If nothing says which end of the metric is the good one.
+        """
+        mode = metric_directions(trainer).mode(self.metric, self.mode, at="rule.mode")
+        return dataclasses.replace(self, mode=mode)
 
     @property
     def source(self) -> str:
@@ -123,9 +133,9 @@ class Rule(abc.ABC):
         return values[name]
 
     def ranked(self, scores: Mapping[int, float]) -> list[int]:
-        """Returns the trials, the best first: equals in their order, those without a number last."""
-        sign = -1 if self.mode == "max" else 1
-        return sorted(scores, key=lambda index: (math.isnan(scores[index]), sign * scores[index], index))
+        """Returns the trials, the best first: equals in their order, those without a finite number last."""
+        ranking = rundir.Ranking(self.metric, rundir.Directions().mode(self.metric, self.mode, at="rule.mode"))
+        return sorted(scores, key=lambda index: (*ranking.badness(scores[index]), index))
 
     def _decisions(self, last_step: int) -> Iterator[int]:
         """Yields the steps after which it decides."""

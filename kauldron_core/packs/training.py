@@ -157,7 +157,7 @@ class _Job:
 
     def _train_whole(self, opened: _Opened, origin: Origin) -> Generator[MemberEvent, None, Packed]:
         members, saves = Members(opened.pack.members, opened.trainers), opened.saves()
-        loop = PackLoop(members, opened.points, saves=saves, rule=self.rule, origin=origin)
+        loop = PackLoop(members, opened.points, saves=saves, rule=opened.rule, origin=origin)
         with contextlib.closing(loop):
             yield from loop.run(self.stop, self.asked)
             rows, states = loop.result()
@@ -203,6 +203,8 @@ class _Opened:
         last_step = lead.last_step
         if rule is not None:
             rule.check(lead, last_step=last_step)
+            rule = rule.directed(lead)
+        self.rule = rule
         self.points = Points(self._configs, pack.arguments, num_steps=last_step, rule=rule)
         self._check_new_arguments()
 

@@ -134,6 +134,8 @@ SWEEP = record(
         "command": maybe(text),
         "metric": maybe(text),
         "mode": maybe(one_of(("max", "min"))),
+        "ranking": maybe(record(dict.fromkeys(("metric", "mode", "reason"), text))),
+        "directions": maybe(by_name(text)),
         "base": maybe(by_name(text)),
         "swept": maybe(many(text)),
         "space": maybe(many(text)),
@@ -177,6 +179,7 @@ RESULT = record(
         "examples": maybe(name),
         "saved_ms": maybe(whole),
         "finished_ms": maybe(whole),
+        "better": maybe(by_name(text)),
     },
 )
 """`evals/NAME/STEP.json`."""
@@ -209,6 +212,7 @@ STAGE = record(
     {
         "seconds": number,
         "metric": text,
+        "direction": text,
         "report": text,
         "chosen": many(record({"trial": name, "value": number})),
         "results": many(record({"trial": name, "evaluator": text, "step": whole, "values": by_name(number)})),

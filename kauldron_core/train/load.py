@@ -131,13 +131,13 @@ def _ranking(
     standing = rundir.read_ranking(sweep, metric=metric, mode=mode, **known)
     if metric is not None or (standing is not None and standing.reason != "training"):
         return standing
-    keeper = load_config(trial).get("checkpointer") or {}
+    keeper = (load_config(trial).get("checkpointer") if trial.exists() else None) or {}
     return rundir.read_ranking({}, metric=keeper.get("best_metric"), mode=mode or keeper.get("mode"), **known)
 
 
 def _sweep_of(trial: rundir.TrialDir) -> dict[str, Any]:
     run = trial.run()
-    return run.sweep if run is not None and run.exists() else {}
+    return run.readable_sweep if run is not None and run.exists() else {}
 
 
 def _measured(trial: rundir.TrialDir) -> tuple[dict[str, dict[int, float]], rundir.Directions]:

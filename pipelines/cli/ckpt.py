@@ -46,9 +46,11 @@ trial_option = click.option(
     "--trial", metavar="NAME", help="Which trial of a run: its name, its number, or a part of it."
 )
 metric_option = click.option(
-    "--metric", metavar="NAME", help="What best goes by, test/metrics/accuracy. Default: the sweep's."
+    "--metric", metavar="NAME", help="What best goes by, test/metrics/accuracy. Default: the run's."
 )
-mode_option = click.option("--mode", type=click.Choice(["max", "min"]), help="Whether more or less of it is better.")
+mode_option = click.option(
+    "--mode", type=click.Choice(["max", "min"]), help="Which end of it is best. Default: the metric says it."
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 place_argument = click.argument("place", metavar="RUN_OR_TRIAL")
 

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import click
+
 from kauldron_core import ckpts, konfig, rundir
 from kauldron_core.errors import ConfigError, listing, unknown_name
 
@@ -39,7 +41,7 @@ def checkpointer_of(trial: rundir.TrialDir) -> ckpts.Checkpointer:
     built = ckpts.Checkpointer() if node is None else konfig.resolve(node)
     if not isinstance(built, ckpts.Checkpointer):
         raise ConfigError(f"{trial.config_path}: checkpointer: a {type(built).__name__}, not a kd.ckpts.Checkpointer.")
-    return dataclasses.replace(built, workdir=os.fspath(trial))
+    return _with_mode(dataclasses.replace(built, workdir=os.fspath(trial)), trial)
 
 
 def entries(trial: rundir.TrialDir) -> list[Entry]:
@@ -78,8 +80,8 @@ def parse_step(
     Args:
       text: The text.
       trial: Whose checkpoints.
-      metric: What `best` goes by; where unset that of the sweep, or of the checkpointer.
-      mode: Whether more or less of it is better; where unset likewise.
+      metric: What `best` goes by; where unset what ranks the run, or that of the checkpointer.
+      mode: Which end of it is best; where unset the metric says it.
       at: Where the text was written, for errors.
 
     Raises:
@@ -124,11 +126,25 @@ def sums(rows: Sequence[tuple[str, str, int]]) -> dict[str, int]:
 
 
 def _best(trial: rundir.TrialDir, metric: str | None, mode: str | None) -> int:
-    checkpointer = checkpointer_of(trial)
-    if metric is not None or checkpointer.best_metric is None:
-        from kauldron_core.train import load  # Knows what the sweep calls best; brings all of training with it.
+    """Returns the best checkpoint, and says by what it is."""
+    from kauldron_core.train import best_checkpoint  # Brings all of training with it.
 
-        return load.best_step(trial, metric=metric, mode=mode, at="--metric")
-    if checkpointer.best_step is None:
-        raise ConfigError(f"{trial.checkpoints}: no checkpoint has a finite {checkpointer.best_metric!r}.")
-    return checkpointer.best_step
+    best = best_checkpoint(trial, metric=metric, mode=mode, at="--metric")
+    click.echo(f"step {best.step} is best by {best.ranking}", err=True)
+    return best.step
+
+
+def _with_mode(checkpointer: ckpts.Checkpointer, trial: rundir.TrialDir) -> ckpts.Checkpointer:
+    """Returns a checkpointer that knows which end of its metric is best, or has no metric where nothing says it."""
+    run, metric = trial.run(), checkpointer.best_metric
+    if metric is None or checkpointer.mode is not None:
+        return checkpointer
+    sweep = run.readable_sweep if run is not None and run.exists() else {}
+    directions = rundir.Directions.read(sweep.get("directions"))
+    for (name, _), record in rundir.read_eval_results(trial).items():
+        directions = directions.with_record(name, record)
+    try:
+        return dataclasses.replace(checkpointer, mode=directions.mode(metric, at="checkpointer.mode"))
+    except ConfigError as error:
+        click.echo(f"{trial.name}: no checkpoint is shown as best: {error}", err=True)
+        return dataclasses.replace(checkpointer, best_metric=None, keep_best=None)

@@ -10,26 +10,27 @@ from typing import Any
 import click
 
 from kauldron_core import konfig, rundir
-from kauldron_core.errors import ConfigError, unknown_name
+from kauldron_core.errors import ConfigError
 from kauldron_core.konfig.places import find_place
+from kauldron_core.rundir import Ranking
 from pipelines.cli.run import DONE, run
 from pipelines.operations.finding import find_run, is_driven, status_of
-from pipelines.operations.status import ranking_of, trials_table
+from pipelines.operations.status import trials_table
 from pipelines.recorded_command import recorded_words
-from pipelines.report import Ranking, make_console, number
+from pipelines.report import make_console, number, ranking_of
 from pipelines.report.state import SweepState, TrialState
 
 EPILOG = """\b
 Examples:
   kdr best demo
-  kdr best demo --metric=test/losses/total --mode=min --top=5
+  kdr best demo --metric=test/metrics/accuracy --top=5
 """
 
 
 @click.command("best", epilog=EPILOG, context_settings={"max_content_width": 120})
 @click.argument("path", metavar="RUN")
-@click.option("--metric", help="Metric that ranks the trials. Default: that of the run, else an evaluator's accuracy.")
-@click.option("--mode", type=click.Choice(["max", "min"]), help="Which end of the metric is the best.")
+@click.option("--metric", help="Metric that ranks the trials. Default: what ranks them in the run.")
+@click.option("--mode", type=click.Choice(["max", "min"]), help="Which end of it is best. Default: the metric says it.")
 @click.option("--top", type=click.IntRange(min=1), default=1, show_default=True, help="How many trials to show.")
 def command(path: str, metric: str | None, mode: str | None, top: int) -> int:
     """Print the best trial of a run, its metrics and the command that trains it again.
@@ -43,13 +44,14 @@ def command(path: str, metric: str | None, mode: str | None, top: int) -> int:
     for trial in state.trials.values():
         trial.status = status_of(trial.status, is_driven=driven)
     ranking = choose(run_dir, state, metric=metric, mode=mode)
-    ranked = [trial for trial in state.ranked(ranking) if trial.values.get(ranking.metric) is not None][:top]
+    ranked = [one for one in state.ranked(ranking) if not ranking.badness(one.values.get(ranking.metric))[0]][:top]
+    if not ranked:
+        raise ConfigError(f"{run_dir.path}: no trial has a finite {ranking.metric!r} yet.")
     console = make_console()
     if top > 1:
         console.print(trials_table(ranked, [ranking.metric], width=console.width))
-    is_chosen = metric is None and ranking_of(run_dir) is None
     damages = [f"damaged   {line}" for line in state.damages()]
-    for line in [*_lines(run_dir, ranked[0], ranking, is_chosen=is_chosen), *damages]:
+    for line in [*_lines(run_dir, ranked[0], ranking), *damages]:
         console.print(line, markup=False, soft_wrap=True)
     return DONE
 
@@ -58,18 +60,14 @@ def choose(run_dir: rundir.RunDir, state: SweepState, *, metric: str | None, mod
     """Returns what ranks the trials of a run.
 
     Raises:
-      ConfigError: If no trial has the metric.
+      ConfigError: If no trial has the metric, or nothing says which end of it is best.
     """
-    standing = state.ranking(evaluators=(), asked=ranking_of(run_dir))
-    names = {name for trial in state.trials.values() for name in trial.values}
-    if metric is None and standing is None:
+    if not state.metric_names:
         raise ConfigError(f"{run_dir.path}: no trial has a metric yet.")
-    chosen = metric or (standing.metric if standing else "")
-    if chosen not in names:
-        raise ConfigError(unknown_name("metric", chosen, sorted(names), at=str(run_dir.path)))
-    known = standing if standing is not None and standing.metric == chosen else None
-    guess = "min" if "/losses/" in chosen else "max"
-    return Ranking(chosen, "min" if (mode or (known.mode if known else guess)) == "min" else "max")
+    found = ranking_of(run_dir, state.metric_names, directions=state.directions, metric=metric, mode=mode)
+    if found is None:
+        raise ConfigError(f"{run_dir.path}: nothing ranks its trials. Say by what: --metric=NAME.")
+    return found
 
 
 def train_command(run_dir: rundir.RunDir, trial: rundir.TrialDir) -> str:
@@ -93,12 +91,12 @@ def _text(value: Any) -> str:
     return " ".join(konfig.pretty(value).split()) if isinstance(value, konfig.ConfigDict) else repr(value)
 
 
-def _lines(run_dir: rundir.RunDir, best: TrialState, ranking: Ranking, *, is_chosen: bool) -> list[str]:
+def _lines(run_dir: rundir.RunDir, best: TrialState, ranking: Ranking) -> list[str]:
     trial = run_dir.trial(best.name)
-    end = "largest" if ranking.mode == "max" else "smallest"
-    hint = "; nobody said by which metric, another: --metric=NAME --mode=max|min" if is_chosen else ""
+    is_named = ranking.reason not in ("evaluator", "training")
+    hint = "" if is_named else "; nobody said by which metric, another: --metric=NAME"
     lines = [f"trial     {best.name} ({best.status} at step {best.step})"]
-    lines += [f"by        {ranking.metric} {number(best.values[ranking.metric])}, the {end}{hint}"]
+    lines += [f"by        {ranking.metric} {number(best.values[ranking.metric])}, {ranking.direction}{hint}"]
     lines += [f"          {name} {number(best.values[name])}" for name in sorted(best.values) if name != ranking.metric]
     return [*lines, f"folder    {trial.path}", f"train     {_train_command_or_why_not(run_dir, trial)}"]
 

@@ -40,7 +40,8 @@ def command(root: str) -> int:
         found = one.damage()
         damages += [found] if found else []
         rows.append(_row(one))
-    columns = [("run", "left"), ("made", "left"), ("driver", "left"), ("trials", "right"), ("statuses", "left")]
+    headings = ("run", "made", "driver", "trials", "statuses", "ranked by")
+    columns = [(heading, "right" if heading == "trials" else "left") for heading in headings]
     console.print(make_table(columns, rows, width=console.width))
     for line in damages:
         console.print(f"damaged   {line}", markup=False, soft_wrap=True)
@@ -55,7 +56,9 @@ def _row(one: rundir.RunDir) -> list[str]:
     )
     folder = one.trials_path if one.trials_path.is_dir() else one.path
     made = datetime.datetime.fromtimestamp(folder.stat().st_ctime).strftime("%Y-%m-%d %H:%M")
-    return [one.name, made, "at work" if driven else "-", str(counts.total()), statuses]
+    ranking = rundir.Ranking.read(one.readable_sweep.get("ranking"))
+    ranked_by = "-" if ranking is None else str(ranking)
+    return [one.name, made, "at work" if driven else "-", str(counts.total()), statuses, ranked_by]
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -10,9 +10,10 @@ from typing import Any
 import click
 
 from kauldron_core import rundir
+from kauldron_core.rundir import TRAINING_LOSS, Ranking
 from pipelines.cli.run import DONE, run
 from pipelines.operations.finding import driver_of, find_run, is_driven, resume_command, status_of
-from pipelines.report import LiveReport, Ranking, make_console, make_table, trial_columns, trial_row
+from pipelines.report import LiveReport, make_console, make_table, trial_columns, trial_row
 from pipelines.report.progress import duration, remaining_s
 from pipelines.report.state import SweepState, TrialState
 from pipelines.terminal import echo_json
@@ -23,8 +24,6 @@ Examples:
   kdr status demo --follow
   kdr status demo --json
 """
-
-_LOSS = "train/losses/total"
 
 
 @click.command("status", epilog=EPILOG, context_settings={"max_content_width": 120})
@@ -51,12 +50,6 @@ def command(path: str, follow: bool, as_json: bool) -> int:
     return DONE
 
 
-def ranking_of(run_dir: rundir.RunDir) -> Ranking | None:
-    """Returns the metric that the run's owner asked for."""
-    sweep = run_dir.readable_sweep
-    return Ranking(sweep["metric"], sweep.get("mode") or "max") if sweep.get("metric") else None
-
-
 def trials_table(trials: Sequence[TrialState], metrics: Sequence[str], *, width: int) -> Any:
     """Returns the table of trials in the order given."""
     rows = [
@@ -68,7 +61,6 @@ def trials_table(trials: Sequence[TrialState], metrics: Sequence[str], *, width:
 
 def _follow(run_dir: rundir.RunDir) -> None:
     report = LiveReport(make_console())
-    report.expect(evaluators=(), ranking=ranking_of(run_dir))
     report.start(run_dir)
     try:
         while is_driven(run_dir):
@@ -80,18 +72,26 @@ def _follow(run_dir: rundir.RunDir) -> None:
 
 def _print(run_dir: rundir.RunDir, state: SweepState) -> None:
     console = make_console()
-    ranking = state.ranking(evaluators=(), asked=ranking_of(run_dir))
-    metrics = [ranking.metric, _LOSS] if ranking and ranking.metric != _LOSS else [_LOSS]
+    ranking = state.ranking()
+    metrics = list(dict.fromkeys([ranking.metric if ranking else TRAINING_LOSS, TRAINING_LOSS]))
     ranked = state.ranked(ranking)
     console.print(trials_table(ranked, metrics, width=console.width))
     lines = [
         _fault(state, trial) for trial in ranked if (trial.error or trial.reason) and trial.status != rundir.DAMAGED
     ]
     lines += [f"damaged   {line}" for line in state.damages()]
+    lines += _ranked_by(state, ranking)
     lines += [f"run       {run_dir.path}", f"driver    {driver_of(run_dir)}", f"trials    {_counts(state)}"]
     lines += _rest(run_dir, state)
     for line in lines:
         console.print(line, markup=False, soft_wrap=True)
+
+
+def _ranked_by(state: SweepState, ranking: Ranking | None) -> list[str]:
+    """Returns what ranks the trials, in words, or why nothing does."""
+    if ranking is not None:
+        return [f"ranked by {ranking.explained}"]
+    return [f"ranked by nothing: {state.unranked}"] if state.unranked else []
 
 
 def _rest(run_dir: rundir.RunDir, state: SweepState) -> list[str]:
@@ -116,7 +116,7 @@ def _fault(state: SweepState, trial: TrialState) -> str:
 
 
 def _as_json(run_dir: rundir.RunDir, state: SweepState) -> dict[str, Any]:
-    ranking = state.ranking(evaluators=(), asked=ranking_of(run_dir))
+    ranking = state.ranking()
     ranked = state.ranked(ranking)
     return {
         "run": str(run_dir.path),
@@ -124,6 +124,7 @@ def _as_json(run_dir: rundir.RunDir, state: SweepState) -> dict[str, Any]:
         "counts": state.counts(),
         "metric": ranking.metric if ranking else None,
         "mode": ranking.mode if ranking else None,
+        "ranked_by": ranking.reason if ranking else None,
         "remaining_s": remaining_s(state),
         "damaged": state.damages(),
         "trials": [

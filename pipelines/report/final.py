@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pipelines.report.ranking import Ranking, choose_ranking
+from kauldron_core.rundir import TRAINING_LOSS
 from pipelines.report.tables import make_table, number, repeat_lines, trial_columns, trial_row
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from kauldron_core.rundir import Ranking
     from ray_cluster.results import Results, Statistics
 
-_LOSS = "train/losses/total"
+_SHOWN_METRICS = 2
+"""Of each evaluator, beside its loss."""
 
 
 def print_results(
@@ -32,12 +34,12 @@ def print_results(
       results: What came out.
       view_command: How to look at the records; None if there are none.
       evaluators: Names of the evaluators in the order of the config.
-      ranking: The metric that the user asked for, if any.
+      ranking: What ranks the trials; where unset what the run says.
     """
-    chosen = ranking or choose_ranking(results.metric_names, evaluators=evaluators)
-    ranked = results.ranked(chosen.metric, chosen.mode) if chosen else results.rows
+    chosen = ranking or results.ranking
+    ranked = results.ranked(chosen) if chosen else results.rows
     first = [chosen.metric] if chosen else []
-    metrics = list(dict.fromkeys([*first, *_evaluated_losses(results, evaluators), _LOSS]))
+    metrics = list(dict.fromkeys([*first, *_evaluated(results, evaluators), TRAINING_LOSS]))
     rows = [
         trial_row(row.name, row.status, row.values, metrics, step=row.step, num_evaluations=row.num_evaluations)
         for row in ranked
@@ -45,7 +47,8 @@ def print_results(
     console.print(make_table(trial_columns(metrics), rows, width=console.width))
     if chosen and len(results.groups) < len(results.rows):
         console.print(_groups_table(results, metrics, chosen, width=console.width))
-    for line in [*_faults(results), f"run       {results.run_dir}"]:
+    ranked_by = [f"ranked by {chosen.explained}"] if chosen and len(rows) > 1 else []
+    for line in [*_faults(results), *ranked_by, f"run       {results.run_dir}"]:
         console.print(line, markup=False, soft_wrap=True)
     if view_command:
         console.print(f"records   {view_command}", markup=False, soft_wrap=True)
@@ -54,7 +57,7 @@ def print_results(
 def _groups_table(results: Results, metrics: Sequence[str], ranking: Ranking, *, width: int) -> Table:
     """Returns the table of points that ran with several seeds, the best mean first."""
     rows: list[list[str]] = []
-    for group in results.ranked_groups(ranking.metric, ranking.mode):
+    for group in results.ranked_groups(ranking):
         found = [group.statistics(metric) for metric in metrics]
         texts = [_with_deviation(one) for one in found]
         rows.append([group.name, str(found[0].n), *texts])
@@ -68,9 +71,14 @@ def _with_deviation(one: Statistics) -> str:
     return f"{number(one.mean)} ± {number(one.std)}"
 
 
-def _evaluated_losses(results: Results, evaluators: tuple[str, ...]) -> list[str]:
-    names = results.metric_names
-    return [name for name in (f"{evaluator}/losses/total" for evaluator in evaluators) if name in names]
+def _evaluated(results: Results, evaluators: tuple[str, ...]) -> list[str]:
+    """Returns what is shown of each evaluator: its loss and its first metrics."""
+    found: list[str] = []
+    for evaluator in evaluators:
+        found += [name for name in results.metric_names if name == f"{evaluator}/losses/total"]
+        metrics = [name for name in results.metric_names if name.startswith(f"{evaluator}/metrics/")]
+        found += metrics[:_SHOWN_METRICS]
+    return found
 
 
 def _faults(results: Results) -> list[str]:

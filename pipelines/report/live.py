@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import TYPE_CHECKING
 
 from kauldron_core import rundir
+from kauldron_core.rundir import TRAINING_LOSS, Ranking
 from pipelines.follow import News
 from pipelines.report.progress import duration, remaining_s
-from pipelines.report.ranking import Ranking
 from pipelines.report.state import SweepState, TrialState
 from pipelines.report.tables import count, make_table, number, trial_columns, trial_row
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from rich.live import Live
 
 _SUMMARY_EVERY_S = 15.0
-_LOSS = "train/losses/total"
 
 
 class LiveReport:
@@ -25,25 +25,22 @@ class LiveReport:
 
     def __init__(self, console: Console) -> None:
         self.console = console
-        self._evaluators: tuple[str, ...] = ()
-        self._asked: Ranking | None = None
+        self._ranking: Ranking | None = None
         self._resources = ""
         self._state: SweepState | None = None
         self._live: Live | None = None
         self._began = time.monotonic()
         self._next_summary = 0.0
 
-    def expect(self, *, evaluators: tuple[str, ...], ranking: Ranking | None, resources: str = "") -> None:
+    def expect(self, *, ranking: Ranking | None = None, resources: str = "") -> None:
         """Says what to show; before `start`.
 
         Args:
-          evaluators: Names of the evaluators in the order of the config.
-          ranking: The metric that the user asked for, if any.
+          ranking: What ranks the trials; where unset what the run says.
           resources: What one trial owns, in words.
         """
         self._resources = f"; {resources} a trial" if resources else ""
-        self._evaluators = evaluators
-        self._asked = ranking
+        self._ranking = ranking
 
     def say(self, line: str) -> None:
         """Prints one line, above the live table if there is one; may be called from any thread."""
@@ -105,24 +102,31 @@ class LiveReport:
 
     def _summary(self, state: SweepState) -> str:
         counts = ", ".join(f"{number} {status}" for status, number in state.counts().items())
-        ranking = state.ranking(evaluators=self._evaluators, asked=self._asked)
-        best = state.ranked(ranking)[0] if ranking and state.trials else None
-        value = best.values.get(ranking.metric) if best and ranking else None
-        text = f"; best so far {best.name}, {ranking.metric} {number(value)}" if best and ranking and value else ""
+        ranking = self._ranking or state.ranking()
         left_s = remaining_s(state)
         left = f"; about {duration(left_s)} left" if left_s else ""
-        return f"{self._elapsed()}  {count(len(state.trials), 'trial')}: {counts}{text}{left}{self._resources}"
+        trials = f"{count(len(state.trials), 'trial')}: {counts}"
+        return f"{self._elapsed()}  {trials}{_best(state, ranking)}{left}{self._resources}"
 
     def _table(self, state: SweepState) -> RenderableType:
-        ranking = state.ranking(evaluators=self._evaluators, asked=self._asked)
+        ranking = self._ranking or state.ranking()
         shown = _worth_showing(state.ranked(ranking), self.console.height - 8)
         first = [ranking.metric] if ranking else []
-        metrics = list(dict.fromkeys([*first, _LOSS]))
+        metrics = list(dict.fromkeys([*first, TRAINING_LOSS]))
         rows = [
             trial_row(row.name, row.status, row.values, metrics, step=row.step, num_evaluations=row.evaluations)
             for row in shown
         ]
         return make_table(trial_columns(metrics), rows, title=self._summary(state), width=self.console.width)
+
+
+def _best(state: SweepState, ranking: Ranking | None) -> str:
+    """Returns the best trial so far in words; empty while there is none."""
+    best = next(iter(state.ranked(ranking)), None)
+    value = best.values.get(ranking.metric) if best is not None and ranking is not None else None
+    if best is None or ranking is None or value is None or not math.isfinite(value):
+        return ""
+    return f"; best so far {best.name}, {ranking.metric} {number(value)} ({ranking.direction})"
 
 
 def _worth_showing(ranked: list[TrialState], most: int) -> list[TrialState]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from kauldron_core import rundir
+from kauldron_core.errors import ConfigError
+from kauldron_core.rundir import Directions, Ranking
 from pipelines.follow import News, RunFollower
-from pipelines.report.ranking import Ranking, choose_ranking, sources_of
+from pipelines.report.ranking import ranking_of
 
 
 @dataclass
@@ -74,11 +75,20 @@ class TrialState:
 
 
 class SweepState:
-    """The states of all trials of a run directory."""
+    """The states of all trials of a run directory.
+
+    Attributes:
+      run: The run directory.
+      trials: The trials by name.
+      directions: What is better of each metric, as the run and its evaluations say it.
+      unranked: Why nothing ranks the trials, as far as there is a reason.
+    """
 
     def __init__(self, run: rundir.RunDir) -> None:
         self.run = run
         self.trials: dict[str, TrialState] = {trial.name: TrialState(trial.name) for trial in run.trials()}
+        self.directions = Directions.read(run.readable_sweep.get("directions"))
+        self.unranked = ""
         self._follower = RunFollower(run)
         self._num_steps: dict[str, int | None] = {}
         self._overrides: dict[str, str] = {}
@@ -105,6 +115,8 @@ class SweepState:
         for trial, news in self._follower.poll():
             state = self.trials.setdefault(trial.name, TrialState(trial.name))
             state.take(news)
+            for name, _, record in news.evaluations:
+                self.directions = self.directions.with_record(name, record)
             changed.append((state, news))
         return changed
 
@@ -122,19 +134,26 @@ class SweepState:
         known = dict.fromkeys((*rundir.STATUSES, *statuses))
         return {status: statuses.count(status) for status in known if status in statuses}
 
-    def ranking(self, *, evaluators: tuple[str, ...], asked: Ranking | None) -> Ranking | None:
-        """Returns the metric that tells the best trial so far.
+    @property
+    def metric_names(self) -> set[str]:
+        """Names of all metrics that any trial has so far."""
+        return {name for state in self.trials.values() for name in state.values}
 
-        Args:
-          evaluators: Names of the evaluators, the first one to be asked first; none given: those that have results.
-          asked: What the user asked for, if anything.
-        """
-        names = {name for state in self.trials.values() for name in state.values}
-        return asked or choose_ranking(names, evaluators=evaluators or sources_of(names))
+    def ranking(self) -> Ranking | None:
+        """Returns what ranks the trials; None where nothing does, and then `unranked` may say why."""
+        try:
+            return ranking_of(self.run, self.metric_names, directions=self.directions)
+        except ConfigError as error:
+            self.unranked = str(error)
+            return None
 
     def ranked(self, ranking: Ranking | None) -> list[TrialState]:
-        """Returns the trials, best first; those without a value come last, by name."""
-        return sorted(self.trials.values(), key=lambda state: (*_badness(state, ranking), state.name))
+        """Returns the trials, best first; those without a finite value come last, by name."""
+        if ranking is None:
+            return sorted(self.trials.values(), key=lambda state: state.name)
+        return sorted(
+            self.trials.values(), key=lambda state: (*ranking.badness(state.values.get(ranking.metric)), state.name)
+        )
 
 
 def _read_num_steps(config_path: Path) -> int | None:
@@ -144,10 +163,3 @@ def _read_num_steps(config_path: Path) -> int | None:
         return None
     steps = found.get("num_train_steps") if isinstance(found, dict) else None
     return steps if isinstance(steps, int) else None
-
-
-def _badness(state: TrialState, ranking: Ranking | None) -> tuple[bool, float]:
-    value = state.values.get(ranking.metric, math.nan) if ranking else math.nan
-    if math.isnan(value):
-        return True, 0.0
-    return False, -value if ranking is not None and ranking.mode == "max" else value

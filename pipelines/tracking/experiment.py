@@ -21,6 +21,8 @@ SWEEP = "kdr.sweep"
 TRIAL = "kdr.trial"
 RUN_DIR = "kdr.run_dir"
 STATUS = "kdr.status"
+METRIC = "kdr.metric"
+DIRECTION = "kdr.direction"
 PARENT = "mlflow.parentRunId"
 
 _PAGE = 1000
@@ -54,7 +56,7 @@ class SweepRecord:
         return run
 
     def _create_parent(self, run: rundir.RunDir) -> str:
-        tags = {KIND: "sweep", RUN_DIR: str(run.path.absolute())}
+        tags = {KIND: "sweep", RUN_DIR: str(run.path.absolute()), **_ranking_tags(run)}
         return self._create(run.name, tags, int(time.time() * 1000)).info.run_id
 
     def _create(self, name: str, tags: Mapping[str, str], start_ms: int) -> Run:
@@ -74,6 +76,12 @@ class SweepRecord:
             if found.lifecycle_stage == "active" and found.tags.get(SWEEP) == self._sweep_id:
                 return found.experiment_id
             number += 1
+
+
+def _ranking_tags(run: rundir.RunDir) -> dict[str, str]:
+    """Returns what ranks the trials of a sweep, and which end of it is the good one."""
+    ranking = rundir.Ranking.read(run.readable_sweep.get("ranking"))
+    return {} if ranking is None else {METRIC: ranking.metric, DIRECTION: ranking.direction}
 
 
 def sweep_id(run: rundir.RunDir) -> str:

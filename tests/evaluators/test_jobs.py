@@ -226,6 +226,7 @@ def test_a_plan_can_be_handed_out_to_other_processes(run: rundir.RunDir):
 
 
 def test_the_best_checkpoint_by_a_metric(trial: rundir.TrialDir):
+    """F01: the records say that more of it is better."""
     records = evaluators.evaluate_run(trial, step="all")
     best = max(records, key=lambda record: (record["values"]["metrics/accuracy"], -record["step"]))["step"]
     set_evals(
@@ -233,12 +234,12 @@ def test_the_best_checkpoint_by_a_metric(trial: rundir.TrialDir):
         test=tiny.evaluator(tiny.node("evals.StandaloneEveryCheckpoint")),
         other=tiny.evaluator(tiny.node("evals.Final"), num_batches=3),
     )
-    (record,) = evaluators.evaluate_run(trial, step="best", names=["other"], metric="test/metrics/accuracy", mode="max")
+    (record,) = evaluators.evaluate_run(trial, step="best", names=["other"], metric="test/metrics/accuracy")
     assert (record["step"], record["status"]) == (best, "done")
     message = one_line_error(trial, step="best")
     assert message.startswith("--metric: unset, and neither the sweep (run.metric) nor the checkpointer (best_metric)")
     cfg = konfig.load(trial.config_path)
-    cfg.checkpointer.best_metric, cfg.checkpointer.mode = "test/metrics/accuracy", "max"
+    cfg.checkpointer.best_metric = "test/metrics/accuracy"
     konfig.save(cfg, trial.config_path)
     assert evaluators.evaluate_run(trial, step="best", names=["other"]) == [record]
 

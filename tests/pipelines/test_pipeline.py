@@ -14,6 +14,7 @@ from kauldron_core.errors import ConfigError, RunFailed
 from pipelines import EvaluateStage, Pipeline, ReportStage, RetrainStage, SelectStage, SweepStage
 from pipelines.cli import main
 from pipelines.pipeline import run_stages
+from pipelines.stage_checks import check_directions
 from pipelines.stages import Context
 
 DIGITS = "pipelines/configs/digits_pipeline.py"
@@ -85,6 +86,41 @@ def test_the_best_trials_are_chosen(finished: Context) -> None:
         SelectStage(of="search", metric="los").run(finished)
 
 
+def test_a_choice_goes_by_what_ranks_the_sweep_and_by_what_the_metric_says(tmp_path: Path) -> None:
+    """F01, F02: without a metric the sweep's own ranking, without a mode the metric's direction."""
+    ranking = rundir.Ranking("val/losses/total", "min", "evaluator")
+    content = {"ranking": ranking.to_json(), "directions": {"val/metrics/acc": "higher"}, "trials": []}
+    run = rundir.RunDir.create(tmp_path / "search", content)
+    values = zip([3.0, 1.0, float("nan")], [0.9, 0.8, 0.7], strict=True)
+    rows = [
+        {"trial": f"{index:04d}", "val/losses/total": loss, "val/metrics/acc": accuracy, "val/metrics/odd": 1.0}
+        for index, (loss, accuracy) in enumerate(values)
+    ]
+    run.write_results(rows)
+    context = Context(tmp_path, "choose", {"search": {"run": "search"}})
+    record = SelectStage(of="search").run(context)
+    assert [row["trial"] for row in record["chosen"]] == ["0001"]
+    assert (record["metric"], record["direction"]) == ("val/losses/total", "lower is better")
+    chosen = SelectStage(of="search", metric="val/metrics/acc", top=3).run(context)["chosen"]
+    assert [row["trial"] for row in chosen] == ["0000", "0001", "0002"]
+    with pytest.raises(ConfigError, match="--mode: unset, and nothing says"):
+        SelectStage(of="search", metric="val/metrics/odd").run(context)
+
+
+def test_a_stage_that_can_not_know_its_direction_is_refused_before_the_first(tmp_path: Path) -> None:
+    """F01: not after the sweep."""
+    first = SweepStage(config="pipelines/configs/digits.py")
+    known = SelectStage(of="search", metric="test/metrics/accuracy")
+    check_directions({"choose": known}, {"search": first, "choose": known})
+    size = {"evals.test.metrics": "{'size': kd.metrics.Average(values='preds')}"}
+    first = SweepStage(config="pipelines/configs/digits.py", cfg=size)
+    choose = SelectStage(of="search", metric="test/metrics/size")
+    pipeline = Pipeline(name="p", root=str(tmp_path), stages={"search": first, "choose": choose})
+    with pytest.raises(ConfigError, match=r"^stages\.choose\.mode: unset, and nothing says"):
+        _run(pipeline)
+    assert not pipeline.folder.exists()
+
+
 def test_a_report_takes_seeds_together(tmp_path: Path) -> None:
     points = [[["hidden", hidden], ["seed", seed]] for hidden in (8, 16) for seed in (0, 1)]
     rows = [{"name": f"{index:04d}", "overrides": point} for index, point in enumerate(points)]
@@ -94,9 +130,10 @@ def test_a_report_takes_seeds_together(tmp_path: Path) -> None:
         for row, value in zip(rows, (0.5, 0.7, 0.8, 0.9), strict=True)
     ]
     context = Context(tmp_path, "report", {"evaluate": {"run": "longer", "results": values}})
-    record = ReportStage(of="evaluate", metric="accuracy").run(context)
+    record = ReportStage(of="evaluate", metric="accuracy", mode="max").run(context)
     assert record["best"] == {"point": "hidden=16", "mean": pytest.approx(0.85)}
     table = (tmp_path / "report.md").read_text()
+    assert "| point | accuracy, higher is better | std | n |" in table
     assert re.search(r"\| hidden=16 \| 0.8500 \| 0.0707 \| 2 \|\n\| hidden=8 \| 0.6000 \| 0.1414 \| 2 \|", table)
 
 

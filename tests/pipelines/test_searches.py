@@ -140,7 +140,7 @@ def test_a_metric_that_is_not_measured_where_somebody_decides_is_refused(
     ],
 )
 def test_a_metric_that_is_measured_where_somebody_decides_is_taken(words: list[str], tmp_path: Path) -> None:
-    assert prepare(RATE, *words, "--run.mode=max", f"--run.root={tmp_path}")
+    assert prepare(RATE, *words, f"--run.root={tmp_path}")
 
 
 def test_dry_run_says_what_a_search_chooses_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

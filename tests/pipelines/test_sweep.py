@@ -11,10 +11,10 @@ import pytest
 
 from kauldron_core import konfig, rundir
 from kauldron_core.errors import ConfigError
+from kauldron_core.rundir import Ranking
 from pipelines import experiment as experiments
 from pipelines import planning, run_folder
 from pipelines.cli import main
-from pipelines.report import Ranking
 from pipelines.sweep import HELP
 from ray_cluster import environment
 from ray_cluster.spec import Sweep
@@ -197,9 +197,64 @@ def test_a_value_that_can_not_be_built_names_its_trial(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("metric", ["test/metrics/accuracy", "test/losses/total", "train/losses/xent"])
 def test_a_metric_that_will_be_there_may_rank(metric: str, tmp_path: Path) -> None:
-    assert prepare(f"--run.metric={metric}", "--run.mode=min", f"--run.root={tmp_path}").ranking == Ranking(
-        metric, "min"
-    )
+    mode = "max" if metric.endswith("accuracy") else "min"
+    ranking = Ranking(metric, mode, "run.metric")
+    assert prepare(f"--run.metric={metric}", f"--run.root={tmp_path}").ranking == ranking
+
+
+SIZE = "--cfg.evals.test.metrics={'size': kd.metrics.Average(values='preds')}"
+
+
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        ([SIZE, "--run.metric=test/metrics/size"], "--run.mode: unset, and nothing says whether more or less of"),
+        ([SIZE, "--cfg.checkpointer.best_metric=test/metrics/size"], "checkpointer.mode: unset, and nothing says"),
+        (["--run.mode=min"], "--run.mode=min: says which end of --run.metric is the good one"),
+    ],
+)
+def test_a_direction_that_nothing_says_is_refused_before_anything_starts(
+    words: list[str], fault: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """F01: one line, exit 2, and nothing is made."""
+    assert main(["sweep", DIGITS, *words, f"--run.root={tmp_path}", "--no-tracking"]) == 2
+    err = capsys.readouterr().err
+    assert fault in err and err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "ranking"),
+    [
+        ([], Ranking("train/losses/total", "min", "training")),
+        (["--cfg.evals.test.run=kd.evals.Final()"], Ranking("test/losses/total", "min", "evaluator")),
+        (
+            ["--cfg.checkpointer.best_metric=test/metrics/accuracy"],
+            Ranking("test/metrics/accuracy", "max", "checkpointer.best_metric"),
+        ),
+    ],
+)
+def test_one_rule_ranks_and_the_run_keeps_what_it_said(words: list[str], ranking: Ranking, tmp_path: Path) -> None:
+    """F02: never by a stand-alone evaluator that nobody named; the same command later says the same."""
+    place = (f"--run.root={tmp_path}", "--run.name=demo")
+    prepared = prepare(*words, *place)
+    assert prepared.ranking == ranking
+    run = lay_out(prepared)
+    assert rundir.read_ranking(run.sweep) == ranking
+    assert run.sweep["directions"] == {"train/metrics/accuracy": "higher", "test/metrics/accuracy": "higher"}
+    other = Ranking("test/losses/xent", "min", "checkpointer.best_metric")
+    run.write_sweep({**run.sweep, "ranking": other.to_json()})
+    assert prepare(*words, *place).ranking == other, "what the run has kept stays"
+    asked = prepare(*words, *place, "--run.metric=test/metrics/accuracy").ranking
+    assert asked == Ranking("test/metrics/accuracy", "max", "run.metric")
+
+
+def test_a_stop_rule_against_the_direction_is_obeyed_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """F01: of a loss, less is better."""
+    prepare("--run.stop=train/losses/total>=5, train/losses/xent<=0.1", f"--run.root={tmp_path}")
+    assert [record.message for record in caplog.records if "--run.stop" in record.message] == [
+        "--run.stop=train/losses/total>=5: ends a trial where the metric is bad: of it lower is better."
+    ]
 
 
 def test_the_code_of_a_config_file_from_elsewhere_is_copied_into_the_run(tmp_path: Path) -> None:

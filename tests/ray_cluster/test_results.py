@@ -7,7 +7,7 @@ import pytest
 from kauldron_core import rundir
 from kauldron_core.errors import ConfigError
 from ray_cluster import Results, TrialResult, collect
-from ray_cluster.spec import PlannedTrial
+from ray_cluster.spec import Plan, PlannedTrial, Sweep
 
 
 def _row(index: int, status: str = "done", **values: float) -> TrialResult:
@@ -20,14 +20,45 @@ def _results(*rows: TrialResult, **fields) -> Results:
 
 def test_best_takes_the_last_values_and_skips_missing_and_nan():
     results = _results(_row(0, accuracy=0.9), _row(1, accuracy=math.nan), _row(2), _row(3, accuracy=0.95))
-    assert results.best("accuracy").name == "0003"
+    assert results.best("accuracy", "max").name == "0003"
     assert results.best("accuracy", "min").name == "0000"
-    assert [row.index for row in results.ranked("accuracy")] == [3, 0, 1, 2]
+    assert [row.index for row in results.ranked("accuracy", "max")] == [3, 0, 1, 2]
+
+
+def test_the_direction_is_that_of_the_metric():
+    """F01: a loss is best when lowest, a metric as the run says, and what nothing says needs a mode."""
+    directions = rundir.Directions({"test/metrics/ppl": "lower", "test/metrics/accuracy": "higher"})
+    values = {"test/losses/total": 1.0, "test/metrics/ppl": 9.0, "test/metrics/accuracy": 0.1, "test/metrics/bpc": 1.0}
+    rows = [_row(index, **{name: value * (1 + index) for name, value in values.items()}) for index in range(2)]
+    results = _results(*rows, directions=directions)
+    assert results.best("test/losses/total").index == 0
+    assert results.best("test/metrics/ppl").index == 0
+    assert results.best("test/metrics/accuracy").index == 1
+    assert [row.index for row in results.ranked("test/metrics/ppl", "max")] == [1, 0]
+    with pytest.raises(ConfigError, match="mode: unset, and nothing says whether more or less of 'test/metrics/bpc'"):
+        results.best("test/metrics/bpc")
+
+
+def test_what_ranks_the_run_ranks_its_results():
+    """F02: nothing has to be said twice."""
+    ranking = rundir.Ranking("val/losses/total", "min", "evaluator")
+    rows = [_row(0, **{"val/losses/total": 2.0}), _row(1, **{"val/losses/total": 1.0, "a/metrics/b": 3.0}), _row(2)]
+    results = _results(*rows, ranking=ranking)
+    assert results.best().index == 1
+    assert [row.index for row in results.ranked()] == [1, 0, 2]
+    with pytest.raises(ConfigError, match="results: say by which metric"):
+        _results(*rows).best()
+
+
+def test_no_number_is_no_best():
+    results = _results(_row(0, loss=math.nan), _row(1, loss=-math.inf), _row(2))
+    with pytest.raises(ConfigError, match="no trial has a finite 'loss'"):
+        results.best("loss", "min")
 
 
 def test_ties_keep_the_order_of_the_sweep():
     results = _results(_row(1, accuracy=0.9), _row(0, accuracy=0.9))
-    assert results.best("accuracy").index == 0
+    assert results.best("accuracy", "max").index == 0
 
 
 def test_an_unknown_metric_names_the_closest():
@@ -108,5 +139,6 @@ def test_an_old_checkpoint_that_is_looked_at_again_changes_no_final_metric(tmp_p
         log.append("evaluated", step, split="test", values={"losses/total": loss})
     log.close()
     rundir.write_eval_result(trial, "test", 20, {"status": "done", "values": {"losses/total": 0.5}})
-    row = collect._read_trial(trial, PlannedTrial(name="0000", index=0, fingerprint="", config_json="{}"))
+    planned = PlannedTrial(name="0000", index=0, fingerprint="", config_json="{}")
+    (row,) = collect.collect(Plan(sweep=Sweep(), run_dir=str(run.path), trials=(planned,)), run).rows
     assert (row.step, row.values["test/losses/total"]) == (60, 0.1)

@@ -80,7 +80,8 @@ def halving_by_hand(
     ],
 )
 def test_halving_is_successive_halving_and_goes_on_to_the_same_bits(tmp_path: Any, metric: str, kind: type) -> None:
-    rule = packs.Halving(metric=metric, mode="min", eta=3, min_steps=2)
+    """F01: of a loss the lowest goes on, though nobody gave a mode."""
+    rule = packs.Halving(metric=metric, eta=3, min_steps=2)
 
     def trials(name: str) -> list[Any]:
         return configs(tmp_path / name, is_evaluated=kind is Evaluated)
@@ -154,17 +155,17 @@ def test_a_rung_keeps_the_best_and_at_least_one(scores: list[float], eta: int, m
     kept = [index for index in range(len(scores)) if index not in pruned]
     assert len(kept) == max(len(scores) // eta, 1)
     bad = -math.inf if mode == "max" else math.inf
-    values = [bad if math.isnan(score) else score for score in scores]
+    values = [score if math.isfinite(score) else bad for score in scores]
     for index in pruned:
         for other in kept:
             is_worse = values[index] <= values[other] if mode == "max" else values[index] >= values[other]
-            assert is_worse or math.isnan(scores[index])
+            assert is_worse or not math.isfinite(scores[index])
     rungs = [step for step in range(1, 200) if packs.Halving(metric="a/b", eta=eta, min_steps=3).is_due(step)]
     assert rungs == [3 * eta**k for k in range(8) if 3 * eta**k < 200]
 
 
 def test_an_exchange_is_truncation_selection_with_perturbed_or_new_numbers() -> None:
-    rule = packs.Population(metric="train/losses/total", every=5, perturb=(0.5, 2.0), seed=3)
+    rule = packs.Population(metric="train/losses/total", mode="max", every=5, perturb=(0.5, 2.0), seed=3)
     assert [step for step in range(16) if rule.is_due(step)] == [5, 10, 15]
     first = {index: {"lr": 10.0**-index, "wd": 0.1 * index} for index in range(8)}
     scores = {0: 5.0, 1: math.nan, 2: 7.0, 3: 1.0, 4: 6.0, 5: 2.0, 6: 3.0, 7: 4.0}
@@ -182,7 +183,7 @@ def test_an_exchange_is_truncation_selection_with_perturbed_or_new_numbers() -> 
     halved, doubled = (sum(factor == pytest.approx(f) for factor in factors) / len(factors) for f in (0.5, 2))
     assert abs(halved - 0.375) < 0.07 and abs(doubled - 0.375) < 0.07
     one = {"lr": 1.0}
-    drawn = packs.Population(metric="a/b", every=1, resample_probability=1, bounds={"lr": (1e-4, 1e-2)})
+    drawn = packs.Population(metric="a/b", mode="max", every=1, resample_probability=1, bounds={"lr": (1e-4, 1e-2)})
     logs = [
         math.log10(drawn.decide(s, {0: 1.0, 1: 0.0}, {0: one, 1: one}, {}).inherits[1].point["lr"]) for s in range(400)
     ]
@@ -213,6 +214,7 @@ def test_a_number_with_two_names_is_changed_once_and_its_tables_with_it() -> Non
         ({"metric": "train/losses/totl"}, "Did you mean 'train/losses/total'?"),
         ({"metric": "tset/losses/total"}, "unknown evaluator 'tset'. Did you mean 'test'?"),
         ({"metric": "test/metrics/acuracy"}, "Did you mean 'test/metrics/accuracy'?"),
+        ({"metric": "test/metrics/size"}, "rule.mode: unset, and nothing says whether more or less of 'test/metrics"),
         ({"metric": "late/losses/total"}, "'late' does not run at step 2"),
         ({"metric": "train/losses/total", "every": 1000}, "decides at no step before the last one"),
         ({"metric": "train/losses/total", "bounds": {"optimizer.rate": (0.1, 1.0)}}, "unknown path 'optimizer.rate'"),
@@ -226,8 +228,10 @@ def test_a_number_with_two_names_is_changed_once_and_its_tables_with_it() -> Non
     ],
 )
 def test_a_rule_that_can_not_work_is_refused_in_one_line(rule: dict[str, Any], message: str, tmp_path: Any) -> None:
+    """F01: also one that nothing tells which end of its metric is the good one."""
     trials = configs(tmp_path, RATES[:2], is_evaluated=True)
     for cfg in trials:
+        cfg.evals.test.metrics = {**cfg.train_metrics, "size": kd.metrics.Average(values="preds")}
         cfg.evals.late = kd.evals.Evaluator(run=kd.evals.Final())
         cfg.evals.outside = kd.evals.Evaluator(run=kd.evals.StandaloneLastCheckpoint())
         cfg.eval_ds = cfg.evals.test.ds
@@ -237,4 +241,4 @@ def test_a_rule_that_can_not_work_is_refused_in_one_line(rule: dict[str, Any], m
 
 
 def population(**fields: Any) -> packs.Population:
-    return packs.Population(**{"mode": "min", "every": 2, **fields})
+    return packs.Population(**{"every": 2, **fields})

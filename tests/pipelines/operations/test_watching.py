@@ -27,7 +27,9 @@ def run(tmp_path: Path) -> rundir.RunDir:
     """A run with a finished trial, a running one, one that diverged and one that failed."""
     rates = {"0000-hidden=8": 8, "0001-hidden=16": 16, "0002-hidden=32": 32, "0003-hidden=64": 64}
     rows = [{"name": name, "index": i, "overrides": [["model.hidden", n]]} for i, (name, n) in enumerate(rates.items())]
-    description = {"metric": "test/metrics/accuracy", "mode": "max", "command": COMMAND, "trials": rows}
+    ranking = rundir.Ranking("test/metrics/accuracy", "max", "run.metric")
+    directions = {"test/metrics/accuracy": "higher"}
+    description = {"ranking": ranking.to_json(), "directions": directions, "command": COMMAND, "trials": rows}
     run = rundir.RunDir.create(tmp_path / "demo", description)
     config = digits.get_config()
     config.num_train_steps = 100
@@ -90,7 +92,7 @@ def test_best_prints_a_train_command_that_gives_the_same_config(
     assert main(["best", str(run.path)]) == 0
     out = capsys.readouterr().out
     assert "trial     0003-hidden=64 (failed at step 50)" in out
-    assert "test/metrics/accuracy 0.5640, the largest" in out
+    assert "test/metrics/accuracy 0.5640, higher is better\n" in out
     words = shlex.split(re.findall(r"^train +(.*)$", out, re.MULTILINE)[0])
     assert words[:2] == ["kdr", "train"]
     assert main(["config", "show", *words[2:], "--format=json"]) == 0
@@ -100,21 +102,57 @@ def test_best_prints_a_train_command_that_gives_the_same_config(
 
 def test_best_by_another_metric(run: rundir.RunDir, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["best", str(run.path), "--metric=train/losses/total", "--top=2"]) == 0
-    assert "train/losses/total 0.0156, the smallest" in capsys.readouterr().out
+    assert "train/losses/total 0.0156, lower is better" in capsys.readouterr().out
     assert main(["best", str(run.path), "--metric=test/metrics/acuracy"]) == 2
     assert "Did you mean 'test/metrics/accuracy'?" in capsys.readouterr().err
 
 
-def test_best_without_a_metric_prefers_an_evaluators_and_says_so(
+def test_best_without_a_metric_goes_by_the_rule_and_says_so(
     run: rundir.RunDir, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run.write_sweep({**run.sweep, "metric": None})
+    """F02: of an experiment whose only evaluator runs beside training, the training loss ranks."""
+    run.write_sweep({**run.sweep, "ranking": None})
     assert main(["best", str(run.path)]) == 0
     line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("by "))
     assert line == (
-        "by        test/metrics/accuracy 0.5640, the largest; nobody said by which metric, another:"
-        " --metric=NAME --mode=max|min"
+        "by        train/losses/total 0.0156, lower is better; nobody said by which metric, another: --metric=NAME"
     )
+
+
+def test_what_ranks_is_the_same_everywhere_and_stays(run: rundir.RunDir, capsys: pytest.CaptureFixture[str]) -> None:
+    """F01, F02: a later evaluator with a better number and an earlier name changes nothing; its direction is known."""
+    kept = rundir.Ranking("train/losses/total", "min", "training")
+    run.write_sweep({**run.sweep, "ranking": kept.to_json()})
+    for number, trial in enumerate(run.trials()):
+        values = {"losses/total": float(number), "metrics/bpc": float(number), "metrics/odd": 1.0}
+        record = {"status": "done", "values": values, "better": {"metrics/bpc": "lower"}}
+        rundir.write_eval_result(trial, "aaa", 50, record)
+    assert main(["status", str(run.path)]) == 0
+    out = capsys.readouterr().out
+    assert "ranked by train/losses/total, lower is better" in out
+    assert re.findall(r"^ (000\d)", out, re.MULTILINE) == ["0003", "0002", "0001", "0000"]
+    assert main(["best", str(run.path)]) == 0
+    assert "trial     0003-hidden=64" in capsys.readouterr().out
+    assert main(["best", str(run.path), "--metric=aaa/metrics/bpc"]) == 0
+    assert "trial     0000-hidden=8" in capsys.readouterr().out
+    assert main(["ls", str(run.path.parent)]) == 0
+    assert "train/losses/total, lower is better" in capsys.readouterr().out
+
+
+def test_a_metric_of_which_nothing_is_known_needs_a_mode(
+    run: rundir.RunDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """F01: an own metric that says nothing; a run of an earlier version."""
+    record = {"status": "done", "values": {"metrics/bpc": 1.0}}
+    rundir.write_eval_result(run.trial("0000-hidden=8"), "own", 50, record)
+    assert main(["best", str(run.path), "--metric=own/metrics/bpc"]) == 2
+    assert "--mode: unset, and nothing says whether more or less of 'own/metrics/bpc'" in capsys.readouterr().err
+    assert main(["best", str(run.path), "--metric=own/metrics/bpc", "--mode=min"]) == 0
+    run.write_sweep({"metric": "test/metrics/accuracy", "mode": "max", "command": COMMAND})
+    capsys.readouterr()
+    assert main(["best", str(run.path)]) == 2
+    assert main(["status", str(run.path)]) == 0
+    assert "ranked by nothing: --mode: unset, and nothing says" in capsys.readouterr().out
 
 
 def test_logs_are_found_by_number_and_by_a_part_of_the_name(

@@ -11,14 +11,17 @@ import pytest
 from rich.console import Console
 
 from kauldron_core import rundir
+from kauldron_core.rundir import Ranking
 from pipelines.follow import News
-from pipelines.report import LiveReport, Ranking, make_console, number, print_results
+from pipelines.report import LiveReport, make_console, number, print_results
 from pipelines.report.state import TrialState
 from ray_cluster.results import Results, TrialResult
 
+ACCURACY = Ranking("test/metrics/accuracy", "max", "run.metric")
+
 
 def make_run(path: Path, *names: str) -> rundir.RunDir:
-    run = rundir.RunDir.create(path)
+    run = rundir.RunDir.create(path, {"ranking": ACCURACY.to_json()})
     for name in names:
         run.trial(name).create("{}")
     return run
@@ -36,7 +39,6 @@ def evaluate(trial: rundir.TrialDir, step: int, **record: Any) -> None:
 def plain_report() -> tuple[LiveReport, io.StringIO]:
     stream = io.StringIO()
     report = LiveReport(make_console(stream))
-    report.expect(evaluators=("test",), ranking=None)
     return report, stream
 
 
@@ -94,7 +96,7 @@ def test_the_best_so_far_counts_what_is_finished(tmp_path: Path) -> None:
         evaluate(run.trial(name), 10, values={"metrics/accuracy": accuracy})
     report, stream = plain_report()
     report.start(run)
-    assert "best so far b, test/metrics/accuracy 0.9000" in stream.getvalue()
+    assert "best so far b, test/metrics/accuracy 0.9000 (higher is better)" in stream.getvalue()
 
 
 def results(*rows: TrialResult, **facts: Any) -> Results:
@@ -125,8 +127,10 @@ def test_the_time_left_counts_from_the_second_record() -> None:
     assert spans == [None, None, ((100, 61_000), (100, 61_000)), ((100, 61_000), (200, 62_000))]
 
 
-def test_the_final_table_is_sorted_by_test_accuracy_best_first() -> None:
-    text = printed(results(row(0, 0.8), row(1, None), row(2, 0.9)))
+def test_the_final_table_is_sorted_by_what_ranks_the_run_and_says_it() -> None:
+    """F01, F02: the same ranking as everywhere, with its direction."""
+    text = printed(results(row(0, 0.8), row(1, None), row(2, 0.9), ranking=ACCURACY))
+    assert "\nranked by test/metrics/accuracy, higher is better (run.metric)\n" in text
     assert re.findall(r"^ (\d{4})", text, re.MULTILINE) == ["0002", "0000", "0001"]
     assert "run       /runs/demo" in text
     assert "records   mlflow ui --x" in text
@@ -143,7 +147,8 @@ def test_a_narrow_terminal_gets_whole_names_and_fewer_columns(width: int, shown:
     stream = io.StringIO()
     console = Console(file=stream, force_terminal=True, width=width, color_system=None)
     values = {"test/metrics/accuracy": 0.9, "test/losses/total": 0.25, "train/losses/total": 0.5}
-    print_results(console, results(row(0, None, values=values)), view_command=None, evaluators=("test",))
+    found = results(row(0, None, values=values), ranking=ACCURACY)
+    print_results(console, found, view_command=None, evaluators=("test",))
     line = next(line for line in stream.getvalue().splitlines() if "0000" in line)
     assert re.findall(r"0\.\d{4}", line) == ["0.9000", "0.2500", "0.5000"][:shown]
     assert "…" not in stream.getvalue()
