@@ -184,13 +184,9 @@ def _open_segment(folder: pathlib.Path, writer: str) -> tuple[int, pathlib.Path,
 
 
 def _complete_lines(path: pathlib.Path, offset: int) -> tuple[list[bytes], int]:
-    try:
-        with path.open("rb") as file:
-            file.seek(offset)
-            data = file.read()
-    except PermissionError as error:
-        _logger.warning("%s: can't be read: %s", path, error.strerror)
-        return [], offset
+    with path.open("rb") as file:
+        file.seek(offset)
+        data = file.read()
     end = data.rfind(b"\n") + 1
     return data[:end].splitlines(), offset + end
 

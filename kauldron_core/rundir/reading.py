@@ -20,7 +20,8 @@ MAX_BYTES = 1 << 26
 MAX_DEPTH = 64
 """Deepest nesting that is read, as in configs."""
 
-_SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # What this process lacks says nothing about the file.
+_OF_THIS_PROCESS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EPERM)
+"""What this process lacks, or may not do, says nothing about the file."""
 
 Check = Callable[[Any, str], None]
 """Raises `Misfit` where a value is not what it has to be; the text is its place in the file."""
@@ -52,6 +53,7 @@ def read_bytes(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> b
     Raises:
       FileNotFoundError: If there is no such file.
       DamagedFile: If it is something else, or can't be read.
+      PermissionError: If this user may not read it.
     """
     try:
         # Not to wait for the other end where a pipe has the name of a file.
@@ -66,7 +68,7 @@ def read_bytes(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> b
     except (FileNotFoundError, NotADirectoryError) as error:
         raise FileNotFoundError(error.errno, error.strerror, os.fspath(path)) from None
     except (OSError, ValueError) as error:
-        if isinstance(error, DamagedFile) or getattr(error, "errno", None) in _SHORTAGES:
+        if isinstance(error, DamagedFile) or getattr(error, "errno", None) in _OF_THIS_PROCESS:
             raise
         raise _damaged(path, f"it can't be read ({getattr(error, 'strerror', None) or error})") from error
 
