@@ -50,6 +50,7 @@ _DEAR = (
 )
 _RARE = ("record {run}",)
 _STATUSES = (0, 1, 2)
+_CONTROL = {*map(chr, range(32)), "\x7f", "\u202e"} - {"\n", "\t", "\r"}
 
 _seen: list[str] = []
 
@@ -108,6 +109,7 @@ def _check(whole: Path, outside: Path, seed: int, capsys: pytest.CaptureFixture[
             assert status in _STATUSES, context
             assert "Traceback" not in told.err and "not foreseen" not in told.err, context
             assert told.err.count("error: ") == (1 if status == 2 else told.err.count("error: ")), context
+            assert not _CONTROL & {*told.out, *told.err}, context
             assert _snapshot(outside) == before, context
             assert mutations.CANARY not in sys.modules and len(_seen) == seen, context
     finally:
@@ -117,7 +119,7 @@ def _check(whole: Path, outside: Path, seed: int, capsys: pytest.CaptureFixture[
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_a_hundred_mutated_runs_are_harmless(whole: Path, outside: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """F42, F43, F44, F46, F47, F52: nothing in a run is executed, nothing outside changes, there is no traceback."""
+    """F42, F43, F44, F46, F47, F51, F52: nothing runs, nothing outside changes, nothing reaches the terminal."""
     for seed in range(100):
         _check(whole, outside, seed, capsys)
 
@@ -125,6 +127,6 @@ def test_a_hundred_mutated_runs_are_harmless(whole: Path, outside: Path, capsys:
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
 def test_ten_thousand_mutated_runs_are_harmless(whole: Path, outside: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """F42, F43, F44, F46, F47, F52: as above, from the seed 1,000 on."""
+    """F42, F43, F44, F46, F47, F51, F52: as above, from the seed 1,000 on."""
     for seed in range(1_000, 1_000 + int(os.environ.get("MUTATIONS", "10000"))):
         _check(whole, outside, seed, capsys)
