@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import click
-
 from kauldron_core import ckpts, konfig, rundir
 from kauldron_core.errors import ConfigError, listing, unknown_name
 
@@ -130,7 +128,7 @@ def _best(trial: rundir.TrialDir, metric: str | None, mode: str | None) -> int:
     from kauldron_core.train import best_checkpoint  # Brings all of training with it.
 
     best = best_checkpoint(trial, metric=metric, mode=mode, at="--metric")
-    click.echo(f"step {best.step} is best by {best.ranking}", err=True)
+    echo(f"step {best.step} is best by {best.ranking}", err=True)
     return best.step
 
 
@@ -146,5 +144,5 @@ def _with_mode(checkpointer: ckpts.Checkpointer, trial: rundir.TrialDir) -> ckpt
     try:
         return dataclasses.replace(checkpointer, mode=directions.mode(metric, at="checkpointer.mode"))
     except ConfigError as error:
-        click.echo(f"{trial.name}: no checkpoint is shown as best: {error}", err=True)
+        echo(f"{trial.name}: no checkpoint is shown as best: {error}", err=True)
         return dataclasses.replace(checkpointer, best_metric=None, keep_best=None)
