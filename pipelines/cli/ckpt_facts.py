@@ -10,6 +10,7 @@ from typing import Any
 
 from kauldron_core import ckpts, konfig, rundir
 from kauldron_core.errors import ConfigError, listing, unknown_name
+from pipelines.terminal import echo
 
 _WORDS = ("latest", "best")
 
