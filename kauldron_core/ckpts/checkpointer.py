@@ -112,6 +112,12 @@ class Checkpointer:
         """The newest committed step, None if there is no checkpoint."""
         return layout.latest_step(self.directory)
 
+    @property
+    def unfinished_steps(self) -> list[int]:
+        """Steps after the newest committed one whose place is taken by something that is no whole checkpoint."""
+        newest = self.latest_step
+        return [step for step in layout.unfinished_steps(self.directory) if newest is None or step > newest]
+
     def should_save(self, step: int) -> bool:
         """Returns whether the step's number makes a checkpoint due, whatever the time."""
         return self.save_interval_steps is not None and step > 0 and step % self.save_interval_steps == 0

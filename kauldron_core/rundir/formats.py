@@ -231,6 +231,7 @@ EVENT = record(
         "changes": by_name(pair(anything, anything)),
         "seconds": number,
         "num_examples": whole,
+        "left_aside": many(text),
     },
 )
 """A line of `events/ATTEMPT-WRITER.jsonl`."""

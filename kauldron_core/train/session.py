@@ -97,11 +97,13 @@ class Session:
 
     def restore_or_init(self) -> tuple[TrainState, int]:
         """Returns the newest state and its step; a new one where there is no checkpoint."""
-        step = 0
+        step, left_aside = 0, list[str]()
         if self._checkpointer is not None and self._checkpointer.latest_step is not None:
+            left_aside += [f"ckpt_{cut} was not complete" for cut in self._checkpointer.unfinished_steps]
             found = self._checkpointer.load(self._trainer.state_specs)
             for damaged in found.damaged_steps:
                 self._checkpointer.set_aside(damaged)
+                left_aside.append(f"ckpt_{damaged} was damaged")
             self._data.set_state(found.data_state)
             state, step = found.state, found.step
         else:
@@ -109,7 +111,7 @@ class Session:
         self._saved_step = step
         if self._log is not None and (step or self._log.attempt > 1):
             # -1: what an earlier attempt did before its first checkpoint happens again, step 0 included.
-            self._log.append(rundir.RESUMED_FROM, step or -1)
+            self._log.append(rundir.RESUMED_FROM, step or -1, **({"left_aside": left_aside} if left_aside else {}))
         if step and self._inline:
             self._evaluated_before = _evaluations(self._trainer.workdir)
         if step and (self._until is not None or self._settles):

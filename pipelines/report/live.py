@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kauldron_core import rundir
 from kauldron_core.rundir import TRAINING_LOSS, Ranking
@@ -30,6 +30,7 @@ class LiveReport:
         self._state: SweepState | None = None
         self._live: Live | None = None
         self._began = time.monotonic()
+        self._began_ms = time.time_ns() // 1_000_000
         self._next_summary = 0.0
 
     def expect(self, *, ranking: Ranking | None = None, resources: str = "") -> None:
@@ -82,6 +83,9 @@ class LiveReport:
 
     def _tell(self, trial: TrialState, news: News, *, was: str) -> None:
         """Prints what must not be missed: failures always, the beginnings and ends of trials in a log."""
+        for event in news.events:
+            if event["kind"] == rundir.RESUMED_FROM and event["time_ms"] >= self._began_ms:
+                self._say_of(trial, going_on(event))
         if trial.status != was and (trial.error or trial.reason):
             self._say_of(trial, f"{trial.status}: {trial.error or trial.reason}")
         elif trial.status != was and self._live is None:
@@ -127,6 +131,13 @@ def _best(state: SweepState, ranking: Ranking | None) -> str:
     if best is None or ranking is None or value is None or not math.isfinite(value):
         return ""
     return f"; best so far {best.name}, {ranking.metric} {number(value)} ({ranking.direction})"
+
+
+def going_on(event: dict[str, Any]) -> str:
+    """Returns from where a trial goes on, and which of its checkpoints it left aside for that."""
+    start = f"from step {event['step']}" if event["step"] > 0 else "from the beginning, there was no checkpoint"
+    aside = "".join(f"; {text} and is set aside" for text in event.get("left_aside") or ())
+    return f"goes on {start}{aside}"
 
 
 def _worth_showing(ranked: list[TrialState], most: int) -> list[TrialState]:

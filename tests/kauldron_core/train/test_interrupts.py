@@ -18,6 +18,7 @@ import pytest
 from kauldron_core import kd, rundir
 from kauldron_core.train import Done, Evaluated
 from kauldron_core.train.interrupts import StopRequest, catching_signals
+from pipelines.report.live import going_on
 from tests.kauldron_core import experiments
 from tests.kauldron_core.train.test_resume import with_everything
 
@@ -158,6 +159,17 @@ def test_a_killed_process_resumes_to_the_same_bits(tmp_path: pathlib.Path, kill_
         np.testing.assert_array_equal(left, right)
     steps = [event["step"] for event in rundir.read_events(tmp_path / "events") if event["kind"] == "metrics"]
     assert steps == [1, *range(7, 60, 7), 60]
+
+
+def test_a_resume_says_what_it_left_aside(tmp_path: pathlib.Path) -> None:
+    """F25: a checkpoint that was cut is no place to go on from, and the event of the resume names it."""
+    experiments.trainer(tmp_path, num_train_steps=8).train()
+    newest = kd.ckpts.latest_step(tmp_path / "checkpoints")
+    (tmp_path / "checkpoints" / "ckpt_9").mkdir()
+    experiments.trainer(tmp_path, num_train_steps=12).train()
+    (event,) = [one for one in rundir.EventFollower(tmp_path / "events").poll() if one["kind"] == rundir.RESUMED_FROM]
+    assert (event["step"], event["left_aside"]) == (newest, ["ckpt_9 was not complete"])
+    assert going_on(event) == f"goes on from step {newest}; ckpt_9 was not complete and is set aside"
 
 
 _RANDOMLY_KILLED = """
