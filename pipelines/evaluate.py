@@ -42,7 +42,7 @@ Examples:
   kdr eval runs/demo --step=500 --evals=test --cfg.evals.test.num_batches=2 --as=test-short
   kdr eval runs/demo --step=best --metric=test/metrics/accuracy --evals=new_evals.py
   kdr eval runs/demo --follow
-  kdr eval runs/demo --step=all --actors=4
+  kdr eval runs/demo --step=all --actors=2
   kdr eval runs/demo --evals=big --shards=8 --actors=8 --address=head:6379
 """
 
