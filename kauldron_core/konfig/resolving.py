@@ -190,7 +190,7 @@ class _Resolver:
             self._open.discard(place)
         return built
 
-    def _construct(self, node: Node, path: tuple[Any, ...]) -> Any:
+    def _construct(self, node: Any, path: tuple[Any, ...]) -> Any:
         own = fields(node)
         if CONST in own:
             return self._targets[id(node)]

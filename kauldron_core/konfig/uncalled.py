@@ -26,7 +26,8 @@ def refuse_uncalled(value: Any, *, at: str) -> None:
     if isinstance(value, type | types.FunctionType):
         raise ConfigError(uncalled(value, value.__name__, at=at))
     if isinstance(value, Mapping):
-        for key, inner in value.items():
+        entries: Mapping[Any, Any] = value
+        for key, inner in entries.items():
             refuse_uncalled(inner, at=paths.join(at, key))
     elif type(value) in (list, tuple):
         for index, inner in enumerate(value):

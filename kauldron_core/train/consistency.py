@@ -41,7 +41,7 @@ def check(trainer: Trainer) -> None:
         raise ConfigError(unknown_name("choice", trainer.on_nonfinite, get_args(OnNonfinite), at="on_nonfinite"))
     if trainer.remat is not None and trainer.remat not in (names := _remat_policies()):
         raise ConfigError(unknown_name("policy", trainer.remat, names, at="remat"))
-    if trainer.profiler is not None and jax.config.jax_enable_pgle:
+    if trainer.profiler is not None and jax.config.jax_enable_pgle:  # pyright: ignore[reportAttributeAccessIssue]
         raise ConfigError(
             "profiler: JAX compiles with profiles of its own (JAX_ENABLE_PGLE), and one profile at a time can be made. "
             "Unset JAX_ENABLE_PGLE, or leave the profiler out: profiler=None."
