@@ -189,8 +189,9 @@ def check_wiring(trainer: Any, *, label: str = "") -> None:
         notes = " ".join("; ".join(note for note in all_notes if not note.startswith("while tracing ")).split())
         kind = "" if isinstance(error, ConfigError) else f"{type(error).__name__}: "
         text = " ".join(f"{kind}{error}".split()) + (f" ({notes})" if notes else "")
-        what = places[0] if places else "the training step"
-        raise ConfigError(f"{f'trial {label}: ' if label else ''}{what} does not fit: {text}") from error
+        # A ConfigError of the step says itself where it stands.
+        what = "" if not places and not kind else f"{places[0] if places else 'the training step'} does not fit: "
+        raise ConfigError(f"{f'trial {label}: ' if label else ''}{what}{text}") from error
 
 
 def check_wirings(trainers: Mapping[str, Any]) -> None:

@@ -109,8 +109,8 @@ def test_axes_are_for_sweeps(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 
 def test_a_run_that_raises_is_a_failure_and_runs_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    # The shapes don't fit, which shows only when the step is traced.
-    words = ("--cfg.train_losses.xent.logits=batch.image",)
+    # What does not fit shows before it starts; this shows while it runs.
+    words = ("--cfg.optimizer.learning_rate=inf", "--cfg.checkify_error_categories=['nan']")
     assert train(tmp_path, *words) == 1
     (trial,) = rundir.RunDir(tmp_path / "one").trials()
     assert trial.status() == "failed"
