@@ -4,9 +4,9 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from kauldron_core import ktyping
 from kauldron_core.ktyping import *  # noqa: F403
 from kauldron_core.ktyping import PRNGKeyLike, ScalarFloat, ScalarInt, Shape, config, decorator, queries
-from kauldron_core.ktyping import __all__ as _names
 from kauldron_core.ktyping.checkers import checker_for
 
 enable_kd_type_checking = config.enable_kd_type_checking
@@ -35,4 +35,5 @@ def set_shape(pattern: str, shape: Sequence[int]) -> None:
     decorator.check(where, "the shape", hint, checker_for(hint), tuple(shape))
 
 
-__all__ = [*_names, "Dim", "Initializer", "Schedule", "enable_kd_type_checking", "set_shape"]
+__all__ = ["Dim", "Initializer", "Schedule", "enable_kd_type_checking", "set_shape"]
+__all__ += ktyping.__all__

@@ -76,9 +76,10 @@ def read_experiment(run: rundir.RunDir) -> Experiment:
 
 def listed_trials(run: rundir.RunDir) -> list[konfig.Trial]:
     """Returns the trials as the list of the run has them: their values as JSON can hold them."""
+    rows: list[dict[str, Any]] = run.sweep.get("trials") or []
     return [
         konfig.Trial(row.get("index", at), row["name"], tuple((path, value) for path, value in row["overrides"]), "")
-        for at, row in enumerate(run.sweep.get("trials") or ())
+        for at, row in enumerate(rows)
     ]
 
 

@@ -209,10 +209,10 @@ def axis(path: str, values: Iterable[Any]) -> Axis:
     Raises:
       ConfigError: If there is one value and not several of them.
     """
-    values = plain(values)
-    if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
-        raise ConfigError(f"--sweep.{path}: {values!r} is one value, and an axis is a list of them: [{values!r}].")
-    return Axis((path,), tuple(plain(value) for value in values))
+    found: Any = plain(values)
+    if isinstance(found, (str, bytes, Mapping)) or not hasattr(found, "__iter__"):
+        raise ConfigError(f"--sweep.{path}: {found!r} is one value, and an axis is a list of them: [{found!r}].")
+    return Axis((path,), tuple(map(plain, found)))
 
 
 def plain(value: Any) -> Any:

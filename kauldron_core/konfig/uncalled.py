@@ -6,7 +6,7 @@ import inspect
 import types
 import typing
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from kauldron_core import paths
 from kauldron_core.errors import ConfigError
@@ -26,7 +26,7 @@ def refuse_uncalled(value: Any, *, at: str) -> None:
     if isinstance(value, type | types.FunctionType):
         raise ConfigError(uncalled(value, value.__name__, at=at))
     if isinstance(value, Mapping):
-        entries: Mapping[Any, Any] = value
+        entries = cast(Mapping[Any, Any], value)
         for key, inner in entries.items():
             refuse_uncalled(inner, at=paths.join(at, key))
     elif type(value) in (list, tuple):
