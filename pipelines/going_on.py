@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from kauldron_core import rundir
 from kauldron_core.errors import RunFailed
 from kauldron_core.machine import machine_fault
+from ray_cluster.ground import GONE
 
 
 @contextlib.contextmanager
@@ -28,10 +29,7 @@ def going_on(run: rundir.RunDir, *, command: str) -> Iterator[None]:
         if machine_fault(error) is None:
             raise
         if was_there and not _is_there(run):
-            raise RunFailed(
-                f"{run.path}: is gone; it was moved or removed while it ran. Where it was moved to, what was saved goes"
-                " on: kdr sweep --resume=FOLDER"
-            ) from error
+            raise RunFailed(f"{run.path}: {GONE}") from error
         rest = f"{_kept(run)} To go on, when that is mended: {command}"
         if isinstance(error, RunFailed):  # It has been put into words.
             raise RunFailed(f"{str(error).rstrip('.')}. {rest}") from error

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import importlib
+import os
+import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kauldron_core import rundir
-from kauldron_core.errors import ConfigError
+from kauldron_core.errors import ConfigError, RunFailed
 from ray_cluster import collect, environment, layout, placement, session, shipping, slices
 from ray_cluster.board import StatusBoard
 from ray_cluster.evaluation import Evaluation
+from ray_cluster.ground import Ground, RayGone, RunGone
 from ray_cluster.growing import GrowingTrials
 from ray_cluster.interrupts import Interrupts
 from ray_cluster.jax_process import ProcessSettings
@@ -44,6 +47,7 @@ def run(plan: Plan, *, address: str = "local", sidecars: Sequence[Sidecar] = ())
       ConfigError: If the plan does not fit the run directory or the cluster.
       KeyboardInterrupt: After Ctrl-C, when the running trials have saved.
       SystemExit: Likewise after SIGTERM, with 143.
+      RunFailed: If the run directory has gone. Where the Ray that was started here has, the process ends.
     """
     environment.keep_driver_on_cpu()
     run_dir = layout.lay_out(plan)
@@ -52,19 +56,47 @@ def run(plan: Plan, *, address: str = "local", sidecars: Sequence[Sidecar] = ())
         sweeping = _Sweeping(plan, run_dir, interrupts)
         threads = SidecarThreads(sidecars, run_dir)
         threads.start()
+
+        def conclude() -> Results:
+            results = sweeping.results()
+            if not isinstance(ground.lost, RunGone):
+                collect.write_table(results, run_dir)
+            threads.close(results)
+            return results
+
+        def abandon(loss: RunFailed) -> None:
+            interrupts.abandon(loss)
+            if isinstance(loss, RayGone):
+                _end_process(loss, conclude)
+
+        ground = Ground(run_dir, abandon)
         try:
             if sweeping.is_anything_missing():
                 _import_tune()
-                with session.ray_session(run_dir, address, sends=shipping.runtime_env(plan.sweep)):
+                with session.ray_session(run_dir, address, sends=shipping.runtime_env(plan.sweep)), ground:
+                    ground.watch_ray(session.lost_process)
                     interrupts.install()
                     sweeping.phases.end("ray_start")
                     sweeping.run()
         finally:
-            results = sweeping.results()
-            collect.write_table(results, run_dir)
-            threads.close(results)
+            results = conclude()
         interrupts.raise_if_requested()
     return replace(results, sidecar_errors=tuple(threads.errors))
+
+
+def _end_process(loss: RunFailed, conclude: Callable[[], object]) -> None:
+    """Says what is lost and ends this process, from any thread.
+
+    The main one may wait for an answer of Ray that never comes, where no signal reaches it; after a minute Ray would
+    end the process itself, and say why in pages.
+    """
+    try:
+        session.kill_own_ray()
+        conclude()
+    finally:
+        sys.stdout.flush()
+        os.write(2, f"error: {loss}\n".encode())
+        os._exit(1)
 
 
 def _import_tune() -> None:

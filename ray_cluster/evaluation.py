@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from evaluators import Backlog, RunWatch, remove_surplus
 from kauldron_core import rundir
+from kauldron_core.machine import machine_fault
 from ray_cluster.board import StatusBoard
 from ray_cluster.evaluator_actors import EvaluatorActors, record_given_up
 from ray_cluster.jax_process import ProcessSettings
@@ -90,8 +91,14 @@ class Evaluation:
             self._serve_until_settled()
         except Exception as error:
             # Training must go on; what was not evaluated is told at the end.
-            _logger.exception("evaluations are handed out no more")
             self._errors.append(f"{type(error).__name__}: {error}")
+            if not self._run.exists():
+                return  # That is what the sweep ends with.
+            fault = machine_fault(error)
+            if fault is None:
+                _logger.exception("evaluations are handed out no more")
+            else:
+                _logger.warning("evaluations are handed out no more: %s", fault)
 
     def _serve_until_settled(self) -> None:
         scanned_at = -_SCAN_S

@@ -131,8 +131,11 @@ class HostWorker:
     def _run(self, folder: str | os.PathLike[str], stop: threading.Event, settle: bool) -> None:
         began_at = time.time()
         logs = rundir.TrialDir(folder).logs  # A pack has them at the same place.
-        with trial_logs.redirected_output(logs, rank=self._seat.rank if self._seat is not None else 0):
-            ending = self._train(folder, stop, settle)
+        try:
+            with trial_logs.redirected_output(logs, rank=self._seat.rank if self._seat is not None else 0):
+                ending = self._train(folder, stop, settle)
+        except OSError as error:  # The log can't be opened: the disk is full, or the run is gone.
+            ending = _raised(error, is_setup=False)
         ending.update(began_ms=int(1000 * began_at), ended_ms=int(1000 * time.time()))
         # The arrays of this trial must be gone before the next one makes its own.
         gc.collect()

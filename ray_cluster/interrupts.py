@@ -12,6 +12,7 @@ from typing import Any
 from kauldron_core import rundir
 from kauldron_core.errors import RunFailed
 from ray_cluster import control
+from ray_cluster.ground import Abandoned
 
 _WATCHED = (signal.SIGINT, signal.SIGTERM)
 
@@ -35,9 +36,16 @@ class Interrupts:
         self.received: signal.Signals | None = None
         self.gave_up_over: str | None = None
         self._was_asked = False
+        self._lost: RunFailed | None = None
 
     def is_requested(self) -> bool:
-        """Returns whether the sweep shall end early."""
+        """Returns whether the sweep shall end early.
+
+        Raises:
+          Abandoned: If it can't even end in order.
+        """
+        if self._lost is not None:
+            raise Abandoned
         if self.received is None and self.gave_up_over is None and not self._was_asked:
             if time.monotonic() > self._ends_at:
                 control.request_stop(self._run, reason="the time budget is used up")
@@ -48,6 +56,10 @@ class Interrupts:
         """Ends the sweep early because nothing can run, for this reason."""
         self.gave_up_over = error
         control.request_stop(self._run, reason=error)
+
+    def abandon(self, loss: RunFailed) -> None:
+        """Ends the sweep where it stands: what it needs to go on is lost."""
+        self._lost = loss
 
     def install(self) -> None:
         """Takes the signals; again after a library may have taken them (Ray does when it starts)."""

@@ -122,6 +122,7 @@ def prepare_process(settings: ProcessSettings, join: Callable[[], None] | None =
     os.nice(settings.niceness)
     if settings.probe is not None:
         rundir.check_probe(settings.run_dir, settings.probe)
+    rundir.begin_use(settings.run_dir)
     masking.keep_secret(*(os.environ.get(name, "") for name in settings.secrets))
     konfig.trust(*settings.trust)
     if settings.code is not None:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import ray
-from ray._private import services
+from ray._private import services, worker
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from kauldron_core import rundir
@@ -31,6 +31,7 @@ _TEMP_ROOT = "/tmp"
 _TEMP_PREFIX = "kdr-"
 _IN_USE = ".in-use"
 _OBJECT_STORE_BYTES = 256 * 1024**2
+_NEEDED = ("gcs_server", "raylet")
 _ANSWER_S = 15.0
 """A node that does not see the run directory says so after ten; one that is gone says nothing."""
 
@@ -159,6 +160,20 @@ def _knock(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER_S).close()
     except OSError as error:
         raise ConfigError(f"--address: no Ray answers at {address!r}: {error.strerror or error}.") from error
+
+
+def lost_process() -> str | None:
+    """Returns which process has ended that the Ray that was started here can't do without; None while it has all."""
+    node: Any = worker._global_node
+    dead = [] if node is None else [kind for kind, _ in node.dead_processes()]
+    return next((kind for kind in dead if kind in _NEEDED), None)
+
+
+def kill_own_ray() -> None:
+    """Ends what is left of a Ray that has lost a process, without asking it; its folder stays for the next driver."""
+    node: Any = worker._global_node
+    if node is not None:
+        node.kill_all_processes(check_alive=False, allow_graceful=False)
 
 
 def node_resources() -> list[Resources]:

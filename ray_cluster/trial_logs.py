@@ -19,8 +19,7 @@ def redirected_output(folder: str | os.PathLike[str], *, rank: int = 0) -> Itera
     A process with another rank than 0 has files of its own, `stdout-1.log`. At the level of the system, so that what
     C++ and child processes print goes there too.
     """
-    target = pathlib.Path(folder)
-    target.mkdir(parents=True, exist_ok=True)
+    target = rundir.make_folder(folder)
     suffix = f"-{rank}" if rank else ""
     with _redirected(1, target / f"stdout{suffix}.log"), _redirected(2, target / f"stderr{suffix}.log"):
         yield
@@ -32,7 +31,7 @@ def copied_output(folder: str | os.PathLike[str]) -> Iterator[None]:
 
     For a process that trains at somebody's terminal. What a Rich console shows there, its tables, is left out.
     """
-    target = rundir.make_folder(pathlib.Path(folder))
+    target = rundir.make_folder(folder)
     with (
         open(target / "stdout.log", "a", encoding="utf-8", buffering=1) as out,
         open(target / "stderr.log", "a", encoding="utf-8", buffering=1) as err,

@@ -80,7 +80,7 @@ class OwnedFolder:
     def begin_save(self, step: int) -> None:
         """Makes room for the checkpoint at `step`: clears what a killed save left, sets aside what is in the way."""
         if not self.mark:
-            self.directory.mkdir(parents=True, exist_ok=True)
+            self._make()
             self._write(self.directory / _OWNER_FILE, uuid.uuid4().hex)
         begun = self.directory / _SAVING_FILE
         if (cut := _read_step(begun)) is not None:
@@ -90,6 +90,12 @@ class OwnedFolder:
         if path.exists() and not layout.is_committed(path):
             self.set_aside(step)
         self._write(begun, json.dumps(step))
+
+    def _make(self) -> None:
+        if self._is_remote:
+            self.directory.mkdir(parents=True, exist_ok=True)
+        else:
+            rundir.make_folder(self.directory)
 
     @property
     def _is_remote(self) -> bool:

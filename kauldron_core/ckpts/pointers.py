@@ -78,8 +78,9 @@ def write(path: epath.Path, target: Row, *, data_state: Any, metadata: Mapping[s
       metadata: What the checkpoint says of itself.
     """
     draft = path.with_name(f".{path.name}.draft-{uuid.uuid4().hex}")
+    draft.mkdir()
     for part, content in ((layout.DATA, {"iterator": data_state}), (layout.METADATA, metadata)):
-        (draft / part).mkdir(parents=True)
+        (draft / part).mkdir()
         (draft / part / layout.METADATA).write_text(rundir.dumps(content))
     # Relative, so that the run directory can be moved.
     place = os.path.relpath(target.path, path)

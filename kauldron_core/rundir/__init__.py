@@ -3,6 +3,7 @@
 from kauldron_core.errors import DamagedFile
 from kauldron_core.rundir import formats
 from kauldron_core.rundir.atomic import (
+    begin_use,
     create_exclusive,
     make_folder,
     remove_temporaries,
@@ -110,6 +111,7 @@ __all__ = [
     "TrialDir",
     "Wanted",
     "awaited_steps",
+    "begin_use",
     "check_inside",
     "check_name",
     "check_path",

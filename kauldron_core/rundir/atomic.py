@@ -18,6 +18,8 @@ from typing import Any
 from kauldron_core.rundir import json_text, processes
 
 _TEMPORARY = ".tmp-"
+_in_use: set[str] = set()
+"""Run directories that this process works in; when one is gone it is not made again."""
 
 
 def write_atomic(path: str | os.PathLike[str], data: bytes | str) -> None:
@@ -68,14 +70,30 @@ def to_json_text(value: Any, *, indent: int | None = 2) -> str:
 
 
 def make_folder(path: str | os.PathLike[str]) -> pathlib.Path:
-    """Makes the folder `path` and its parents where missing, lastingly, and returns it."""
+    """Makes the folder `path` and its parents where missing, lastingly, and returns it.
+
+    Raises:
+      FileNotFoundError: If it is, or lies in, a run directory that was there when this process began to use it.
+    """
     folder = pathlib.Path(path)
     if folder.is_dir():
         return folder
+    if os.path.abspath(folder) in _in_use:
+        raise FileNotFoundError(errno.ENOENT, "is gone; it was moved or removed while it was in use", os.fspath(folder))
     make_folder(folder.parent)
     folder.mkdir(exist_ok=True)
     sync_folder(folder.parent)
     return folder
+
+
+def begin_use(run_dir: str | os.PathLike[str]) -> None:
+    """Says that this process works in a run directory: from now on `make_folder` does not make it anew."""
+    _in_use.add(os.path.abspath(run_dir))
+
+
+def end_use(run_dir: str | os.PathLike[str]) -> None:
+    """Takes `begin_use` back."""
+    _in_use.discard(os.path.abspath(run_dir))
 
 
 def sync_folder(folder: pathlib.Path) -> None:

@@ -9,7 +9,7 @@ import pathlib
 import time
 
 from kauldron_core.errors import ConfigError
-from kauldron_core.rundir import leases
+from kauldron_core.rundir import atomic, leases
 
 TTL_S = 60.0
 _logger = logging.getLogger(__name__)
@@ -43,6 +43,7 @@ class RunLock:
         if self._lease is None:
             raise ConfigError(self._message(leases.read_holder(self.path)))
         self._lease.keep_alive()
+        atomic.begin_use(self.path.parent)
         return self
 
     def _watched(self, holder: leases.Holder) -> leases.Holder | None:
@@ -68,6 +69,7 @@ class RunLock:
     def release(self) -> None:
         """Gives the run directory back; a second call does nothing."""
         if self._lease is not None:
+            atomic.end_use(self.path.parent)
             self._lease.release()
             self._lease = None
 

@@ -20,7 +20,7 @@ def write(folder: pathlib.Path, values: Mapping[str, Any]) -> list[str]:
       folder: Made if it is missing.
       values: What summaries computed, by name: pictures `uint8[n h w 3]`, texts, a histogram.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    rundir.make_folder(folder)
     names = []
     for name, value in values.items():
         suffix, data = _as_file(value)
