@@ -149,8 +149,8 @@ def _default_platform(asked: str) -> str:
     except ConfigError as error:
         # A TPU belongs to one process. Who has it is told and left alone, and so is the lock that it holds.
         pids = holders(_TPU_DEVICES) if asked == "tpu" else []
-        held = f" Held by process {', '.join(map(str, pids))} on this node." if pids else ""
-        raise RunFailed(f"node {os.uname().nodename}: JAX can't start on {asked}: {error}{held}") from error
+        held = f"{error.__cause__}. Held by process {', '.join(map(str, pids))} on this node." if pids else ""
+        raise RunFailed(f"node {os.uname().nodename}: JAX can't start on {asked}: {held or error}") from error
 
 
 def holders(patterns: Sequence[str]) -> list[int]:

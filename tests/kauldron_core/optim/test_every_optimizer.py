@@ -85,7 +85,7 @@ def _assert_close(left: Any, right: Any, **tolerance: Any) -> None:
 
 
 def test_every_public_transformation_is_among_the_cases() -> None:
-    others = {"DecayToInitState", "EmaParamsState", "Part", "UseEmaParams"}
+    others = {"DecayToInitState", "EmaParamsState", "Part", "UseEmaParams", "count_of", "held_by"}
     assert set(optim.__all__) - others <= set(OPTIMIZERS)
 
 
