@@ -222,7 +222,7 @@ def _can_trace(trainer: Any) -> bool:
         _ = trainer.sharding.is_trivial
         for data in (trainer.train_ds, trainer.eval_ds, *(one.ds for one in trainer.evals.values())):
             _ = None if data is None else data.element_spec
-    except Exception as error:  # the data is the user's
+    except (Exception, SystemExit) as error:  # the data is the user's, and it ends where it is really read
         _logger.info("Not traced before it starts: %s", first_line(error))
         return False
     return True
