@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from kauldron_core import konfig
-from kauldron_core.errors import ConfigError
+from kauldron_core.errors import ConfigError, DamagedFile
 from kauldron_core.rundir import DEFAULT_MAX_PENDING, Strategy, TrialDir, Wanted
 
 
@@ -156,7 +156,11 @@ def _wanted(config_path: str, mtime_ns: int, size: int) -> Mapping[str, Wanted]:
 @functools.lru_cache(maxsize=4096)
 def _strategies(config_path: str, mtime_ns: int, size: int) -> Mapping[str, Strategy]:
     del mtime_ns, size  # In the cache's key: a config that was replaced is read again.
-    nodes = konfig.evaluator_nodes(konfig.load(config_path))
+    cfg = konfig.load(config_path)
+    evals = cfg.get("evals") or {}
+    if not isinstance(evals, Mapping) or not all(node is None or isinstance(node, Mapping) for node in evals.values()):
+        raise DamagedFile(f"{config_path}: damaged, its evals are no evaluators by name.")
+    nodes = konfig.evaluator_nodes(cfg)
     strategies = {name: _strategy(node) for name, node in nodes.items()}
     return {name: strategy for name, strategy in strategies.items() if strategy.is_standalone}
 

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import evaluators
+from evaluators.trial import standalone_strategies
 from kauldron_core import kd, konfig, rundir
-from kauldron_core.errors import ConfigError
+from kauldron_core.errors import ConfigError, DamagedFile
 from tests.evaluators import tiny
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -321,3 +322,11 @@ def test_the_example_of_the_readme_runs(run: rundir.RunDir, monkeypatch: pytest.
     monkeypatch.chdir(run.path.parent)
     exec(readme.split("```python\n")[1].split("```")[0], {})
     assert len(rundir.read_eval_results("runs/demo/trials/0000")) == 4
+
+
+def test_a_config_whose_evaluators_are_none_is_damaged(tmp_path):
+    """F52: a trial's config that holds a call or a text in place of its evaluators costs that trial alone."""
+    for evals in ({"__qualname__": "os:system", "0": "true"}, {"val": "text"}, [1]):
+        rundir.write_json(tmp_path / "config.json", {"evals": evals})
+        with pytest.raises(DamagedFile, match="its evals are no evaluators"):
+            standalone_strategies(tmp_path)
