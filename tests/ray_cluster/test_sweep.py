@@ -45,6 +45,7 @@ def sweep(ray_session, root):
         *(tiny.trial(index, max_to_keep=max_to_keep) for index, max_to_keep in enumerate((None, None, 1))),
         tiny.trial(3, resources={"CPU": 2}, max_to_keep=1),
         metric="test/metrics/accuracy",
+        mode="max",
     )
     recorder = Recorder()
     return plan, ray_cluster.run(plan, sidecars=[recorder]), recorder
