@@ -92,8 +92,7 @@ class ArrayType:
         raise TypeError(f"{self} is a type of arrays for annotations; it makes none")
 
     def __instancecheck__(self, value: Any) -> bool:
-        known = scope.visible(sys._getframe(1).f_code)
-        return any(True for start in known for _ in self.extend(value, start, ""))
+        return scope.fits(self.extend, value, sys._getframe(1).f_code)
 
     def __repr__(self) -> str:
         return self.name if self.spec is None else f"{self.name}[{self.spec!r}]"

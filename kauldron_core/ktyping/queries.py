@@ -43,8 +43,8 @@ def isinstance(obj: Any, class_or_tuple: Any) -> bool:
     A function that is not checked knows no sizes: what fits by itself fits there.
     """
     hints = class_or_tuple if builtins.isinstance(class_or_tuple, tuple) else (class_or_tuple,)
-    known = scope.visible(sys._getframe(1).f_code)
-    return any(True for hint in hints for start in known for _ in checker_for(hint).extend(obj, start, ""))
+    code = sys._getframe(1).f_code
+    return any(scope.fits(checker_for(hint).extend, obj, code) for hint in hints)
 
 
 def shape(spec_str: str, *, nested_ok: bool = False) -> tuple[int, ...]:

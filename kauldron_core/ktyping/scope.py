@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import CodeType, MappingProxyType
 from typing import Any
 
@@ -102,7 +102,8 @@ def innermost() -> ShapeScope | None:
     return _stack.scopes[-1] if _stack.scopes else None
 
 
-def visible(code: CodeType) -> list[Bindings]:
-    """Returns the assignments that the function with this code knows of; one that is empty if it isn't checked."""
+def fits(extend: Callable[[Any, Bindings, str], Iterator[Bindings]], value: Any, code: CodeType) -> bool:
+    """Returns whether `value` fits with the sizes that the function with this code knows; none if it isn't checked."""
     where = current(code)
-    return [Bindings()] if where is None else where.assignments
+    known = [Bindings()] if where is None else where.assignments
+    return any(True for start in known for _ in extend(value, start, ""))
