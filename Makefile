@@ -19,7 +19,7 @@ DEMO := $(BIN)/kdr sweep pipelines/configs/digits.py --sweep.optimizer.learning_
 FAST := -m "not (cluster or seqio or browser or process or slow or soak)"
 ALONE := cluster or process or browser
 
-.PHONY: help venv venv-full demo demo-job test test-fast soak lint types notebooks bench
+.PHONY: help venv venv-full demo demo-job test test-fast soak lint types notebooks bench bench-quick
 help:
 	@echo "make demo       a sweep on real data: trains, evaluates, records in MLflow"
 	@echo "make demo-job   the same as a Ray job, on a Ray head started for it"
@@ -29,6 +29,7 @@ help:
 	@echo "make lint       ruff, types, import rules"
 	@echo "make notebooks  executes the notebooks"
 	@echo "make bench      the measurements of benchmarks/"
+	@echo "make bench-quick  their ratios in five minutes, beside the committed ones (BENCH_ARGS=--write commits them)"
 	@echo "make venv       .venv from the lock file; venv-full adds the test tools and SeqIO"
 
 $(BIN)/uv:
@@ -77,4 +78,7 @@ notebooks: $(FULL)
 	$(BIN)/python notebooks/execute.py
 
 bench: $(FULL)
-	for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+	for script in $(filter-out benchmarks/quick.py,$(wildcard benchmarks/*.py)); do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+bench-quick: $(FULL)
+	$(BIN)/python -m benchmarks.quick $(BENCH_ARGS)

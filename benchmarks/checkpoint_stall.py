@@ -109,21 +109,14 @@ def spread(values, unit="ms", *, factor=1e3):
     return f"{statistics.median(ordered):.2f} {unit} ({ordered[0]:.2f} to {ordered[-1]:.2f})"
 
 
-def main() -> None:
-    """Prints the figures."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--width", type=int, default=1024)
-    parser.add_argument("--rounds", type=int, default=5)
-    arguments = parser.parse_args()
-    state, step = make_training(arguments.width)
-    num_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
-    print(f"state {num_bytes / 1e6:.0f} MB, {STEPS} steps, one save at step {SAVED_AT}, {arguments.rounds} rounds")
-
+def rounds_of(width: int, rounds: int) -> dict[str, list[tuple[float, float]]]:
+    """Returns for each kind of saver what `measure` found in each round."""
+    state, step = make_training(width)
     kinds = {"none": lambda folder: Nothing(), "ours": Ours, "by hand": ByHand}
     found = {kind: [] for kind in kinds}
     folders = {kind: pathlib.Path(tempfile.mkdtemp()) for kind in kinds}
     savers = {kind: make(folders[kind]) for kind, make in kinds.items()}
-    for number in range(arguments.rounds + 1):
+    for number in range(rounds + 1):
         for kind in list(kinds)[number % 3 :] + list(kinds)[: number % 3]:
             result = measure(savers[kind], state, step, first=1 + number * STEPS)
             if number:  # The first round compiles, imports and starts threads.
@@ -131,7 +124,18 @@ def main() -> None:
     for kind in kinds:
         savers[kind].close()
         shutil.rmtree(folders[kind])
+    return found
 
+
+def main() -> None:
+    """Prints the figures."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--width", type=int, default=1024)
+    parser.add_argument("--rounds", type=int, default=5)
+    arguments = parser.parse_args()
+    megabytes = 3 * LAYERS * arguments.width**2 * 4 / 1e6  # the parameters and Adam's two moments
+    print(f"state {megabytes:.0f} MB, {STEPS} steps, one save at step {SAVED_AT}, {arguments.rounds} rounds")
+    found = rounds_of(arguments.width, arguments.rounds)
     print(f"a step without a save: {spread([total / STEPS for total, _ in found['none']])}")
     for kind in ("ours", "by hand"):
         pairs = list(zip(found[kind], found["none"], strict=True))

@@ -120,8 +120,8 @@ def main() -> None:
         measure_actors([int(number) for number in args.actors.split(",")])
 
 
-def measure(name: str, rounds: int, count: int) -> None:
-    """Prints one line for one model."""
+def pairs_of(name: str, rounds: int, count: int) -> list[tuple[Seconds, Seconds]]:
+    """Returns the times of the loop by hand and of the evaluator, on the same data right after each other."""
     case = CASES[name]
     data = examples(case.shape, count)
     ds: Any = kd.data.InMemoryPipeline(loader=lambda: data, batch_size=BATCH_SIZE).for_eval()
@@ -131,7 +131,12 @@ def measure(name: str, rounds: int, count: int) -> None:
     ours, hand = functools.partial(evaluator(case, ds).evaluate, state), by_hand(case.model, params, ds)
     values, expected = ours().values, hand()
     np.testing.assert_allclose([values["losses/xent"], values["metrics/accuracy"]], expected, rtol=1e-5)
-    pairs = [(seconds(hand), seconds(ours)) for _ in range(rounds)]
+    return [(seconds(hand), seconds(ours)) for _ in range(rounds)]
+
+
+def measure(name: str, rounds: int, count: int) -> None:
+    """Prints one line for one model."""
+    pairs = pairs_of(name, rounds, count)
     wall = sorted(loop.wall / evaluation.wall for loop, evaluation in pairs)
     cpu = statistics.median(loop.cpu / evaluation.cpu for loop, evaluation in pairs)
     low, _, high = statistics.quantiles(wall, n=4)

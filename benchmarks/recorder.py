@@ -38,6 +38,15 @@ def main() -> None:
     print(f"restart:    {POINTS / restart:8.0f} points/s read")
 
 
+def pair() -> tuple[float, float]:
+    """Returns the seconds of the recorder and of bare `log_batch` for as many points, in a new store."""
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store.at(folder, environ={})
+        store.open()
+        run = make_run(Path(folder) / "run")
+        return seconds(lambda: record(store, run)), seconds(lambda: log_batches(store))
+
+
 def seconds(work: Callable[[], object]) -> float:
     """Returns how long something takes."""
     began = time.perf_counter()
