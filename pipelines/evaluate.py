@@ -108,7 +108,7 @@ def command(
 
     recorder = None if no_tracking or run_dir is None else _start_recorder(run_dir, console)
     try:
-        with ending_as_on_sigterm():
+        with ending_as_on_sigterm(), rundir.in_use(run_dir or path):
             if run_on_actors is not None:
                 records = run_on_actors(source, on_record=tell)
             else:

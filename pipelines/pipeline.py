@@ -189,7 +189,7 @@ def _status(read: Pipeline, name: str, identity: str) -> list[str]:
 def _outcome(standing: Record) -> str:
     if "chosen" in standing:
         chosen = ", ".join(f"{row['trial']} ({row['value']:.4g})" for row in standing["chosen"])
-        return f"{chosen} by {standing['metric']}, {standing.get('direction', 'as its mode says')}"
+        return f"{chosen} by {standing.get('metric', '?')}, {standing.get('direction', 'as its mode says')}"
     if "best" in standing:
         return f"best {standing['best']['point']}: {standing['best']['mean']:.4g}"
     return f"{len(standing['results'])} evaluations" if "results" in standing else f"run {standing['run']}"

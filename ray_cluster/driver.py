@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import importlib
-import os
-import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +13,7 @@ from kauldron_core.errors import ConfigError, RunFailed
 from ray_cluster import collect, environment, layout, placement, session, shipping, slices
 from ray_cluster.board import StatusBoard
 from ray_cluster.evaluation import Evaluation
-from ray_cluster.ground import Ground, RayGone, RunGone
+from ray_cluster.ground import Ground, RayGone, RunGone, end_process
 from ray_cluster.growing import GrowingTrials
 from ray_cluster.interrupts import Interrupts
 from ray_cluster.jax_process import ProcessSettings
@@ -67,7 +65,7 @@ def run(plan: Plan, *, address: str = "local", sidecars: Sequence[Sidecar] = ())
         def abandon(loss: RunFailed) -> None:
             interrupts.abandon(loss)
             if isinstance(loss, RayGone):
-                _end_process(loss, conclude)
+                end_process(loss, conclude)
 
         ground = Ground(run_dir, abandon)
         try:
@@ -82,21 +80,6 @@ def run(plan: Plan, *, address: str = "local", sidecars: Sequence[Sidecar] = ())
             results = conclude()
         interrupts.raise_if_requested()
     return replace(results, sidecar_errors=tuple(threads.errors))
-
-
-def _end_process(loss: RunFailed, conclude: Callable[[], object]) -> None:
-    """Says what is lost and ends this process, from any thread.
-
-    The main one may wait for an answer of Ray that never comes, where no signal reaches it; after a minute Ray would
-    end the process itself, and say why in pages.
-    """
-    try:
-        session.kill_own_ray()
-        conclude()
-    finally:
-        sys.stdout.flush()
-        os.write(2, f"error: {loss}\n".encode())
-        os._exit(1)
 
 
 def _import_tune() -> None:

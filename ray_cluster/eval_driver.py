@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import logging
 import os
+import shutil
 import signal
 import tempfile
 import threading
@@ -23,6 +24,7 @@ from kauldron_core.rundir import Record
 from ray_cluster import environment, session
 from ray_cluster.eval_jobs import EvalJob, count_actors, refuse_too_many, shared_folder
 from ray_cluster.evaluator_actors import EvaluatorActors, Outcome, record_given_up
+from ray_cluster.ground import Ground, RayGone, end_process
 from ray_cluster.jax_process import ProcessSettings
 from ray_cluster.spec import EvalPool
 
@@ -39,11 +41,25 @@ def run(source: Source, job: EvalJob, *, address: str, on_record: Callable[[Reco
     with (
         tempfile.TemporaryDirectory() as private,
         session.ray_session(rundir.RunDir(private), address),
+        rundir.in_use(shared_folder(job.run_dir).path),
+        _watch(job, private) as ground,
         _exit_on_sigterm(),
-        contextlib.closing(_Evaluating(source, job, on_record)) as evaluating,
+        contextlib.closing(_Evaluating(source, job, on_record, ground)) as evaluating,
     ):
         evaluating.place()
         return source.arrange(evaluating.finish())
+
+
+def _watch(job: EvalJob, private: str) -> Ground:
+    """Returns what looks after the run directory and Ray; without the latter no call returns, so the process ends."""
+
+    def on_loss(loss: RunFailed) -> None:
+        if isinstance(loss, RayGone):
+            end_process(loss, functools.partial(shutil.rmtree, private, ignore_errors=True))
+
+    ground = Ground(shared_folder(job.run_dir), on_loss, command=("kdr", "eval", "{}"))
+    ground.watch_ray(session.lost_process)
+    return ground
 
 
 class _Piece(NamedTuple):
@@ -75,8 +91,9 @@ class _Split:
 class _Evaluating:
     """One job while it runs."""
 
-    def __init__(self, source: Source, job: EvalJob, on_record: Callable[[Record], None] | None):
+    def __init__(self, source: Source, job: EvalJob, on_record: Callable[[Record], None] | None, ground: Ground):
         self._source = source
+        self._ground = ground
         self._job = job
         self._on_record = on_record
         self._run = shared_folder(job.run_dir)
@@ -102,8 +119,9 @@ class _Evaluating:
         session.check_nodes_see(self._probe, token)
         tasks, is_all = self._source.look()
         settings = ProcessSettings(
-            run_dir=str(self._probe.path),
+            run_dir=str(self._run.path),
             probe=token,
+            probe_dir=str(self._probe.path),
             platform=environment.platform_of(resources),
             trust=self._job.trust,
             code=str(self._run.code),
@@ -123,13 +141,15 @@ class _Evaluating:
 
         Raises:
           ConfigError: If a trial's config can't be built.
-          RunFailed: If no actor starts, or the source has no news for too long.
+          RunFailed: If no actor starts, the source has no news for too long, or the run directory is gone.
         """
         scanned_s, is_over = -_SCAN_S, False
         started_s: float | None = time.monotonic()
         while True:
             for outcome in self._actors.collect(_TICK_S):
                 self._take(outcome)
+            if self._ground.lost is not None:
+                raise self._ground.lost
             if not self._actors:
                 raise RunFailed(self._actors.errors[0])
             if not is_over and time.monotonic() - scanned_s >= _SCAN_S:

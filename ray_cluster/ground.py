@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from kauldron_core import rundir
 from kauldron_core.errors import RunFailed
+from ray_cluster import session
 
 _LOOK_EVERY_S = 0.4
 _NUM_LOOKS = 2
 """Looks in a row that must find a folder gone: a file server may forget a name for a moment."""
 _DELETED = " (deleted)"
+_RESUME = ("kdr", "sweep", "--resume={}")
 
 
-GONE = (
-    "is gone; it was moved or removed while it ran. Where it was moved to, what was saved goes on:"
-    " kdr sweep --resume=FOLDER"
-)
-"""What is said of a run directory that nobody knows the place of."""
+def _gone(command: Sequence[str]) -> str:
+    at = " ".join(command).format("FOLDER")
+    return f"is gone; it was moved or removed while it ran. Where it was moved to, what was saved goes on: {at}"
+
+
+GONE = _gone(_RESUME)
+"""What is said of the run directory of a sweep that nobody knows the place of."""
 
 
 class RunGone(RunFailed):
@@ -41,10 +46,12 @@ class Ground:
     Args:
       run: The run directory; must be there when the block begins.
       on_loss: Called from the thread with what is lost.
+      command: Words of the command that goes on with a run, whose folder is `{}` there.
     """
 
-    def __init__(self, run: rundir.RunDir, on_loss: Callable[[RunFailed], None]):
+    def __init__(self, run: rundir.RunDir, on_loss: Callable[[RunFailed], None], *, command: Sequence[str] = _RESUME):
         self._run = run
+        self._command = command
         self._on_loss = on_loss
         self._lost_process: Callable[[], str | None] = lambda: None
         self._num_misses = 0
@@ -85,7 +92,9 @@ class Ground:
         if self.lost is None and self._num_misses >= _NUM_LOOKS:
             self.lost = RunGone(f"{self._run.path}: {self._what_became_of_it()}")
         elif self.lost is None and (name := self._lost_process()) is not None:
-            self.lost = RayGone(f"Ray: its {name} has ended, which it can't do without. {_to_go_on(self._run)}")
+            self.lost = RayGone(
+                f"Ray: its {name} has ended, which it can't do without. {self._to_go_on(self._run.path)}"
+            )
 
     def _is_run_there(self) -> bool:
         """Returns whether the folder of this name is still the one that was opened, and a run."""
@@ -99,12 +108,26 @@ class Ground:
     def _what_became_of_it(self) -> str:
         place = _name_of(self._folder)
         if place is None or not rundir.RunDir(place).exists():
-            return GONE
-        return f"was moved to {place} while it ran. {_to_go_on(rundir.RunDir(place))}"
+            return _gone(self._command)
+        return f"was moved to {place} while it ran. {self._to_go_on(place)}"
+
+    def _to_go_on(self, folder: str | os.PathLike[str]) -> str:
+        return f"To go on: {shlex.join(word.format(folder) for word in self._command)}"
 
 
-def _to_go_on(run: rundir.RunDir) -> str:
-    return f"To go on: {shlex.join(['kdr', 'sweep', f'--resume={run.path}'])}"
+def end_process(loss: RunFailed, conclude: Callable[[], object]) -> None:
+    """Says what is lost and ends this process, from any thread.
+
+    The main one may wait for an answer of Ray that never comes, where no signal reaches it; after a minute Ray would
+    end the process itself, and say why in pages.
+    """
+    try:
+        session.kill_own_ray()
+        conclude()
+    finally:
+        sys.stdout.flush()
+        os.write(2, f"error: {loss}\n".encode())
+        os._exit(1)
 
 
 def _name_of(descriptor: int) -> str | None:

@@ -42,6 +42,7 @@ class ProcessSettings:
     Attributes:
       run_dir: The run directory.
       probe: Token that the driver wrote there, see `rundir.check_probe`; None skips the check.
+      probe_dir: Where it wrote the token instead.
       platform: The platform that JAX must find: `cpu`, `gpu` or `tpu`.
       trust: Packages whose names configs may call, beside the built-in list.
       code: Folder with the run's copies of config files, of which those are imported that `trust` names.
@@ -52,6 +53,7 @@ class ProcessSettings:
 
     run_dir: str
     probe: str | None = None
+    probe_dir: str | None = None
     platform: str = "cpu"
     trust: tuple[str, ...] = ()
     code: str | None = None
@@ -121,7 +123,7 @@ def prepare_process(settings: ProcessSettings, join: Callable[[], None] | None =
     """
     os.nice(settings.niceness)
     if settings.probe is not None:
-        rundir.check_probe(settings.run_dir, settings.probe)
+        rundir.check_probe(settings.probe_dir or settings.run_dir, settings.probe)
     rundir.begin_use(settings.run_dir)
     masking.keep_secret(*(os.environ.get(name, "") for name in settings.secrets))
     konfig.trust(*settings.trust)

@@ -172,8 +172,13 @@ def lost_process() -> str | None:
 def kill_own_ray() -> None:
     """Ends what is left of a Ray that has lost a process, without asking it; its folder stays for the next driver."""
     node: Any = worker._global_node
-    if node is not None:
-        node.kill_all_processes(check_alive=False, allow_graceful=False)
+    if node is None:
+        return
+    leaders = [info.process.pid for infos in node.all_processes.values() for info in infos]
+    node.kill_all_processes(check_alive=False, allow_graceful=False)
+    for leader in leaders:  # Agents and workers of a killed raylet end themselves late, or never.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(leader, signal.SIGKILL)
 
 
 def node_resources() -> list[Resources]:

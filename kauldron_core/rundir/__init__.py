@@ -5,6 +5,7 @@ from kauldron_core.rundir import formats
 from kauldron_core.rundir.atomic import (
     begin_use,
     create_exclusive,
+    in_use,
     make_folder,
     remove_temporaries,
     try_writing,
@@ -129,6 +130,7 @@ __all__ = [
     "formats",
     "from_pointer",
     "has_ended",
+    "in_use",
     "is_committed",
     "is_watched_by_run",
     "list_eval_results",

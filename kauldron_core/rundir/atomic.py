@@ -7,12 +7,14 @@ dot, which every reader of the run directory ignores.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
 import hashlib
 import os
 import pathlib
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from kauldron_core.rundir import json_text, processes
@@ -94,6 +96,18 @@ def begin_use(run_dir: str | os.PathLike[str]) -> None:
 def end_use(run_dir: str | os.PathLike[str]) -> None:
     """Takes `begin_use` back."""
     _in_use.discard(os.path.abspath(run_dir))
+
+
+@contextlib.contextmanager
+def in_use(run_dir: str | os.PathLike[str]) -> Iterator[None]:
+    """Does both around the block, where nobody has begun before."""
+    is_own = os.path.abspath(run_dir) not in _in_use
+    begin_use(run_dir)
+    try:
+        yield
+    finally:
+        if is_own:
+            end_use(run_dir)
 
 
 def sync_folder(folder: pathlib.Path) -> None:

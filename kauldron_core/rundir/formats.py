@@ -208,9 +208,8 @@ CHECKSUMS = by_name(whole)
 """`checkpoints/ckpt_N/checksums.json`."""
 
 STAGE = record(
-    {"identity": text, "run": name},
+    {"identity": text, "run": name, "seconds": number},
     {
-        "seconds": number,
         "metric": text,
         "direction": text,
         "report": text,

@@ -87,9 +87,12 @@ def test_a_job_evaluates_packs_together_under_another_name_too(run, caplog):
 def test_a_job_on_actors_hands_the_trials_of_a_pack_to_one_of_them(run):
     from ray_cluster import eval_driver, eval_jobs  # Ray, which the other tests do without
     from ray_cluster.evaluator_actors import Outcome
+    from ray_cluster.ground import Ground
 
     job = eval_jobs.EvalJob(run_dir=str(run.path), num_actors=2)
-    evaluating = eval_driver._Evaluating(evaluators.plan_run(run, step="all"), job, None)
+    evaluating = eval_driver._Evaluating(
+        evaluators.plan_run(run, step="all"), job, None, Ground(run, lambda loss: None)
+    )
     assert evaluating._scan()
     piece = evaluating._next()
     assert piece is not None
@@ -106,9 +109,12 @@ def test_a_job_on_actors_hands_the_trials_of_a_pack_to_one_of_them(run):
 def test_what_failed_together_is_tried_one_by_one(run):
     from ray_cluster import eval_driver, eval_jobs
     from ray_cluster.evaluator_actors import Outcome
+    from ray_cluster.ground import Ground
 
     job = eval_jobs.EvalJob(run_dir=str(run.path), num_actors=2)
-    evaluating = eval_driver._Evaluating(evaluators.plan_run(run, step="all"), job, None)
+    evaluating = eval_driver._Evaluating(
+        evaluators.plan_run(run, step="all"), job, None, Ground(run, lambda loss: None)
+    )
     evaluating._scan()
     evaluating._take(Outcome(evaluating._next(), None, error="the evaluator process died"))
     pieces = [evaluating._next() for _ in range(4)]

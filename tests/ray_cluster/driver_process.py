@@ -3,6 +3,7 @@
 import sys
 
 import ray_cluster
+from kauldron_core.errors import RunFailed
 from tests.ray_cluster import tiny
 
 
@@ -25,3 +26,5 @@ if __name__ == "__main__":
         sys.exit(0 if ray_cluster.run(asked, address=sys.argv[2]).ok else 1)
     except KeyboardInterrupt:
         sys.exit(130)
+    except RunFailed as error:
+        sys.exit(f"error: {error}")

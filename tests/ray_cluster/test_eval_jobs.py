@@ -15,7 +15,7 @@ import pytest
 
 import evaluators
 from kauldron_core import kd, konfig, rundir
-from kauldron_core.errors import ConfigError
+from kauldron_core.errors import ConfigError, RunFailed
 from ray_cluster import eval_jobs
 from tests.ray_cluster import tiny
 from tests.ray_cluster.conftest import EVALUATOR, actor_processes
@@ -83,6 +83,22 @@ class TestOnActors:
         assert again == records
         assert not canary.exists()
         assert list(run.path.parent.glob("**/*jax_cache*")) == []
+
+    def test_a_run_that_is_moved_ends_the_job_and_goes_on_where_it_is(self, run: rundir.RunDir) -> None:
+        """F54: of an evaluation job, which recorded in ghost folders, or failed with what could not be found."""
+        moved = run.path.with_name(f"{run.path.name}-moved")
+
+        def move(record: rundir.Record) -> None:
+            if run.path.exists():
+                run.path.rename(moved)
+
+        job = eval_jobs.EvalJob(run_dir=str(run.path), **TWO)
+        with pytest.raises(RunFailed) as caught:
+            eval_jobs.evaluate(evaluators.plan_run(run, step="all"), job, on_record=move)
+        assert str(caught.value) == f"{run.path}: was moved to {moved} while it ran. To go on: kdr eval {moved}"
+        assert not run.path.exists()
+        job = eval_jobs.EvalJob(run_dir=str(moved), **TWO)
+        assert keys(eval_jobs.evaluate(evaluators.plan_run(rundir.RunDir(moved), step="all"), job)) == ALL
 
     @pytest.mark.soak
     def test_a_run_is_followed_in_shares_that_give_the_result_of_the_whole(self, run: rundir.RunDir) -> None:

@@ -1,6 +1,7 @@
 """A driver that is interrupted or killed: nothing is lost, nothing is left, and its run goes on."""
 
 import os
+import pathlib
 import re
 import signal
 import subprocess
@@ -28,7 +29,8 @@ def start_driver(run_dir):
         hidden = "RAY_AUTH" if address == "local" else "RAY_ADDRESS"
         environment = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
         command = [sys.executable, "-m", "tests.ray_cluster.driver_process", str(run_dir), address]
-        started.append(subprocess.Popen(command, env=environment, start_new_session=True))
+        with open(f"{run_dir}.errors", "wb") as errors:
+            started.append(subprocess.Popen(command, env=environment, start_new_session=True, stderr=errors))
         return started[-1]
 
     yield start
@@ -37,7 +39,7 @@ def start_driver(run_dir):
         process.wait()
 
 
-def _wait_until(is_so, timeout_s: float = 100) -> None:
+def _wait_until(is_so, timeout_s: float = 200) -> None:
     deadline = time.monotonic() + timeout_s
     while not is_so():
         assert time.monotonic() < deadline
@@ -94,4 +96,40 @@ def test_a_driver_that_is_killed_on_a_joined_cluster_leaves_no_actor_there(run_d
     driver.wait()
     _wait_until(lambda: not actor_processes(), timeout_s=30)
     assert [run.trial(f"{index:04d}").status() for index in range(3)] == ["running", "running", "queued"]
+    _check_goes_on(run)
+
+
+def _told(run: rundir.RunDir) -> str:
+    """Returns the line with which a driver ended; what failed for the same reason may stand above it."""
+    return pathlib.Path(f"{run.path}.errors").read_text().splitlines()[-1]
+
+
+def test_a_run_that_is_moved_ends_its_driver_and_goes_on_where_it_is(run_dir, start_driver, ray_session):
+    """F54: ghost folders where the run had been, and no end."""
+    run, moved = rundir.RunDir(run_dir), rundir.RunDir(f"{run_dir}-moved")
+    driver = start_driver(ray_session)
+    _wait_until_saved(run, driver)
+    run.path.rename(moved)
+    assert driver.wait(60) == 1
+    assert _told(run) == (
+        f"error: {run.path}: was moved to {moved.path} while it ran. To go on: kdr sweep --resume={moved.path}"
+    )
+    _wait_until(lambda: not actor_processes(), timeout_s=30)
+    assert not run.path.exists()
+    _check_goes_on(moved)
+
+
+def test_a_ray_that_loses_its_control_service_ends_its_driver_and_leaves_no_process(run_dir, start_driver):
+    """F56: a minute, then pages of C++."""
+    run = rundir.RunDir(run_dir)
+    driver = start_driver("local")
+    _wait_until_saved(run, driver)
+    children = psutil.Process(driver.pid).children(recursive=True)
+    (service,) = [child for child in children if child.name() == "gcs_server"]
+    service.kill()
+    assert driver.wait(45) == 1
+    line = f"Ray: its gcs_server has ended, which it can't do without. To go on: kdr sweep --resume={run.path}"
+    assert _told(run) == f"error: {line}"
+    _, alive = psutil.wait_procs(children, timeout=20)
+    assert not alive
     _check_goes_on(run)

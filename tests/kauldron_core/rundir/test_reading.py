@@ -72,7 +72,7 @@ ROW = {"name": "0000-a=1", "index": 0, "fingerprint": "x", "overrides": [["a", 1
         (formats.CONTROL, {"trials": {"a": 1}}, "trials.a is 1, not a text"),
         (formats.EVENT, {"kind": "metrics", "step": 1}, "it lacks time_ms"),
         (formats.POINTER, {"pack": "x", "row": True, "size": 1}, "row is True, not a whole number"),
-        (formats.STAGE, {"identity": "x", "run": "/tmp"}, "run is no name"),
+        (formats.STAGE, {"identity": "x", "run": "/tmp", "seconds": 1.0}, "run is no name"),
     ],
 )
 def test_a_file_has_to_hold_what_its_kind_holds(tmp_path: Path, check: reading.Check, value: Any, what: str) -> None:
