@@ -13,7 +13,7 @@ from kauldron_core.errors import ConfigError, RunFailed
 from ray_cluster import collect, environment, layout, placement, session, shipping, slices
 from ray_cluster.board import StatusBoard
 from ray_cluster.evaluation import Evaluation
-from ray_cluster.ground import Ground, RayGone, RunGone, end_process
+from ray_cluster.ground import Ground, RayGone, RunGone
 from ray_cluster.growing import GrowingTrials
 from ray_cluster.interrupts import Interrupts
 from ray_cluster.jax_process import ProcessSettings
@@ -65,7 +65,7 @@ def run(plan: Plan, *, address: str = "local", sidecars: Sequence[Sidecar] = ())
         def abandon(loss: RunFailed) -> None:
             interrupts.abandon(loss)
             if isinstance(loss, RayGone):
-                end_process(loss, conclude)
+                session.end_process(loss, conclude)
 
         ground = Ground(run_dir, abandon)
         try:

@@ -24,7 +24,7 @@ from kauldron_core.rundir import Record
 from ray_cluster import environment, session
 from ray_cluster.eval_jobs import EvalJob, count_actors, refuse_too_many, shared_folder
 from ray_cluster.evaluator_actors import EvaluatorActors, Outcome, record_given_up
-from ray_cluster.ground import Ground, RayGone, end_process
+from ray_cluster.ground import Ground, RayGone
 from ray_cluster.jax_process import ProcessSettings
 from ray_cluster.spec import EvalPool
 
@@ -55,7 +55,7 @@ def _watch(job: EvalJob, private: str) -> Ground:
 
     def on_loss(loss: RunFailed) -> None:
         if isinstance(loss, RayGone):
-            end_process(loss, functools.partial(shutil.rmtree, private, ignore_errors=True))
+            session.end_process(loss, functools.partial(shutil.rmtree, private, ignore_errors=True))
 
     ground = Ground(shared_folder(job.run_dir), on_loss, command=("kdr", "eval", "{}"))
     ground.watch_ray(session.lost_process)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import shlex
-import sys
 import threading
 from collections.abc import Callable, Sequence
 
 from kauldron_core import rundir
 from kauldron_core.errors import RunFailed
-from ray_cluster import session
 
 _LOOK_EVERY_S = 0.4
 _NUM_LOOKS = 2
@@ -113,21 +111,6 @@ class Ground:
 
     def _to_go_on(self, folder: str | os.PathLike[str]) -> str:
         return f"To go on: {shlex.join(word.format(folder) for word in self._command)}"
-
-
-def end_process(loss: RunFailed, conclude: Callable[[], object]) -> None:
-    """Says what is lost and ends this process, from any thread.
-
-    The main one may wait for an answer of Ray that never comes, where no signal reaches it; after a minute Ray would
-    end the process itself, and say why in pages.
-    """
-    try:
-        session.kill_own_ray()
-        conclude()
-    finally:
-        sys.stdout.flush()
-        os.write(2, f"error: {loss}\n".encode())
-        os._exit(1)
 
 
 def _name_of(descriptor: int) -> str | None:

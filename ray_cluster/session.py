@@ -10,9 +10,10 @@ import pathlib
 import shutil
 import signal
 import socket
+import sys
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import ray
@@ -179,6 +180,21 @@ def kill_own_ray() -> None:
     for leader in leaders:  # Agents and workers of a killed raylet end themselves late, or never.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(leader, signal.SIGKILL)
+
+
+def end_process(loss: RunFailed, conclude: Callable[[], object]) -> None:
+    """Says what is lost and ends this process, from any thread.
+
+    The main one may wait for an answer of Ray that never comes, where no signal reaches it; after a minute Ray would
+    end the process itself, and say why in pages.
+    """
+    try:
+        kill_own_ray()
+        conclude()
+    finally:
+        sys.stdout.flush()
+        os.write(2, f"error: {loss}\n".encode())
+        os._exit(1)
 
 
 def node_resources() -> list[Resources]:
