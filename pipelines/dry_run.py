@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import ray_cluster
+from kauldron_core import rundir
 from kauldron_core.errors import first_line
 from pipelines.planning import Prepared
 from pipelines.report import count, make_table
@@ -44,8 +45,13 @@ def print_plan(console: Console, prepared: Prepared, *, address: str | None) -> 
         lines["stops at"] = ", ".join(map(str, plan.sweep.stop_rules))
     for text in repeat_lines(find_repeats(plan.trials)):
         lines["repeats"] = text
-    for name, text in lines.items():
+    for name, text in [*lines.items(), *_damages(plan.run_dir)]:
         console.print(f"{name:<11} {text}", markup=False, soft_wrap=True)
+
+
+def _damages(run_dir: str) -> list[tuple[str, str]]:
+    run = rundir.RunDir(run_dir)
+    return [("damaged", line) for line in rundir.damages(run)] if run.exists() else []
 
 
 def _num_trials(prepared: Prepared) -> int:

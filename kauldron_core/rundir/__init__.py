@@ -14,6 +14,7 @@ from kauldron_core.rundir.atomic import (
 )
 from kauldron_core.rundir.backlog import Backlog, RunWatch
 from kauldron_core.rundir.committed import POINTER_FILE, committed_steps, is_committed, pack_of, saved_at_s
+from kauldron_core.rundir.damages import damages
 from kauldron_core.rundir.events import (
     INHERITED,
     RESUMED_FROM,
@@ -121,6 +122,7 @@ __all__ = [
     "claim_evaluation",
     "committed_steps",
     "create_exclusive",
+    "damages",
     "due",
     "dumps",
     "failure",

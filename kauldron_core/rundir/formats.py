@@ -207,6 +207,9 @@ METADATA = record(
 CHECKSUMS = by_name(whole)
 """`checkpoints/ckpt_N/checksums.json`."""
 
+CONFIG = by_name(anything)
+"""`config.json` and `base.json`: an object; what is in it is the config's matter."""
+
 STAGE = record(
     {"identity": text, "run": name, "seconds": number},
     {

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from kauldron_core import konfig, rundir
-from kauldron_core.errors import ConfigError
+from kauldron_core.errors import ConfigError, DamagedFile
 from kauldron_core.konfig.places import find_place
 from kauldron_core.rundir import Ranking
 from pipelines.cli.run import DONE, run
@@ -82,8 +82,24 @@ def train_command(run_dir: rundir.RunDir, trial: rundir.TrialDir) -> str:
     if words.config is not None:
         parts += [f"--args.{name}={text}" for name, text in words.args.items()]
         parts += [f"--cfg.{path}={text}" for path, text in words.cfg if path not in paths]
-        parts += [f"--cfg.{path}={_text(find_place(config, path).slot.current)}" for path in paths]
+        parts += [f"--cfg.{path}={_text(_listed(trial, config, path, value))}" for path, value in paths.items()]
     return shlex.join(parts)
+
+
+def _listed(trial: rundir.TrialDir, config: konfig.ConfigDict, path: str, value: Any) -> Any:
+    """Returns what the config of a trial has at a path, with its type, which the list of the run does not know.
+
+    Raises:
+      DamagedFile: If it has nothing there, or something else than what is listed.
+    """
+    try:
+        found = find_place(config, path).slot.current
+    except ConfigError:
+        found = None
+    is_simple = isinstance(value, str | int | float | bool | None)
+    if (found is None and value is not None) or (is_simple and found != value):
+        raise DamagedFile(f"{trial.config_path}: damaged, {path} is not {value!r} there, as the run lists it.")
+    return found
 
 
 def _text(value: Any) -> str:

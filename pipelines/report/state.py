@@ -122,8 +122,7 @@ class SweepState:
 
     def damages(self) -> list[str]:
         """Returns a line for each file that can't be read."""
-        found = self.run.damage()
-        lines = [found] if found else []
+        lines = rundir.damages(self.run)
         for trial in self.trials.values():
             lines += [*([trial.error] if trial.status == rundir.DAMAGED else []), *trial.damaged]
         return lines
