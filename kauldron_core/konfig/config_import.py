@@ -25,8 +25,8 @@ class ImportedFile:
     Attributes:
       module: The module.
       file: Where the file lies.
-      is_copied: Whether other processes can import it only from a copy (`copy_to`); otherwise its dotted name counted
-        from the working directory does.
+      is_copied: Whether other processes can import it only from a copy (`copy_to`); otherwise its dotted name does,
+        counted from where its package is installed, or else from the working directory.
     """
 
     module: ModuleType
@@ -50,7 +50,7 @@ def import_file(file: Path, *, root: Path | None = None) -> ImportedFile:
     shown, file = file, file.resolve()
     add_project(root)
     root = (root or Path.cwd()).resolve()
-    name = dotted_name(file, root)
+    name = _installed_name(file) or dotted_name(file, root)
     if name is not None:
         return ImportedFile(call_user(lambda: importlib.import_module(name), shown), file, is_copied=False)
     stable = stable_name(file)
@@ -74,6 +74,12 @@ def dotted_name(file: Path, root: Path) -> str | None:
         return None
     is_same = spec is not None and spec.origin is not None and Path(spec.origin).resolve() == file
     return name if is_same else None
+
+
+def _installed_name(file: Path) -> str | None:
+    """Returns the name of a file in a package that is on the path wherever one starts; None of any other file."""
+    top = next(folder for folder in file.parents if not (folder / "__init__.py").is_file())
+    return dotted_name(file, top) if top != file.parent else None
 
 
 def stable_name(file: Path) -> str:

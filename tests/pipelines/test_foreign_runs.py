@@ -227,3 +227,40 @@ def test_a_damaged_pack_lets_its_trials_go_on_without_it(
     assert main(["sweep", f"--resume={run.path}", "--dry-run"]) == 0
     assert "pack.json: damaged" in caplog.text
     capsys.readouterr()
+
+
+def test_what_of_a_run_is_not_read_is_said_by_whoever_shows_it(
+    run: rundir.RunDir, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """F52, F57: a trial that was a link dropped out without a word, and another one was the best."""
+    linked, other = run.trial("0000-hidden=8"), run.trial("0001-hidden=16")
+    elsewhere = shutil.move(linked.path, tmp_path / "elsewhere")
+    linked.path.symlink_to(elsewhere)
+    other.config_path.write_text("")
+    other.checkpoints.symlink_to(tmp_path / "elsewhere")
+    expected = [
+        f"damaged   {linked.path}: is a link, and what it leads to is left out.",
+        f"damaged   {other.config_path}: damaged, it is empty.",
+        f"damaged   {other.checkpoints}: is a link, and what it leads to is left out.",
+    ]
+    assert main(["status", str(run.path)]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert [line for line in shown if line.startswith("damaged")] == expected
+    main(["sweep", f"--resume={run.path}", "--dry-run"])
+    assert [line.replace("damaged     ", "damaged   ") for line in capsys.readouterr().out.splitlines()][
+        -3:
+    ] == expected
+
+
+@pytest.mark.parametrize("config", ['{"__qualname__": "os:system", "0": "x"}', '{"model": {"hidden": 9}}'])
+def test_no_command_is_told_for_a_config_that_is_not_the_listed_one(
+    run: rundir.RunDir, config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """F52: `--cfg.model.hidden=None`, or what somebody has put there, was told as the way to train it again."""
+    trial = run.trial("0000-hidden=8")
+    trial.config_path.write_text(config)
+    assert main(["best", str(run.path), "--metric=test/losses/total"]) == 0
+    expected = (
+        f"train     can't be told: {trial.config_path}: damaged, model.hidden is not 8 there, as the run lists it."
+    )
+    assert expected in capsys.readouterr().out.splitlines()

@@ -159,6 +159,16 @@ def test_a_file_below_the_working_directory_has_its_dotted_name(folder: Path) ->
     assert konfig.load_config_file(str(folder / "deep" / "er" / "one.py")).module is file.module
 
 
+def test_a_file_of_a_package_on_the_path_has_that_name_wherever_one_starts(folder: Path) -> None:
+    """F09: from a folder above the project the same file had another name, which no other place could import."""
+    package = folder / "deep" / "installed" / "own_installed"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "flat.py").write_text(SOURCE)
+    sys.path.append(str(package.parent.resolve()))
+    assert konfig.load_config_file("deep/installed/own_installed/flat.py").module is sys.modules["own_installed.flat"]
+
+
 def test_a_name_that_would_import_something_else_is_not_used(folder: Path) -> None:
     (folder / "random.py").write_text(SOURCE)
     (folder / "my-config.py").write_text(SOURCE)
