@@ -51,6 +51,7 @@ class EvalCommand(OverrideCommand):
     """The command whose word is a run."""
 
     word = "RUN"
+    roots = ("cfg",)
 
 
 @click.command("eval", cls=EvalCommand, help=HELP, epilog=EPILOG, context_settings={"max_content_width": 120})

@@ -139,6 +139,7 @@ class PipelineCommand(OverrideCommand):
     """The command whose word is a pipeline."""
 
     word = "FILE"
+    roots = ("cfg", "args")
 
 
 @click.command("run", cls=PipelineCommand, context_settings={"max_content_width": 120})
@@ -165,9 +166,11 @@ def run_command(
 
 
 @click.command("status", cls=PipelineCommand, context_settings={"max_content_width": 120})
+@trust_options
 @click.pass_context
-def status_command(ctx: click.Context) -> int:
+def status_command(ctx: click.Context, trust: Sequence[str], trust_run: bool) -> int:
     """Show which stages of a pipeline are done, and what they left."""
+    trust_code(None, trust=trust)
     read, identities = _read(sorted_words(ctx))
     rows = [[name, *_status(read, name, identities[name])] for name in read.stages]
     console = make_console()

@@ -52,7 +52,19 @@ Examples:
 """
 
 
-@click.command("train", cls=OverrideCommand, help=HELP, epilog=EPILOG, context_settings={"max_content_width": 120})
+class TrainCommand(OverrideCommand):
+    """The command that takes no axes."""
+
+    roots = ("cfg", "run", "args")
+
+    def check_roots(self, ctx: click.Context, command: konfig.Command) -> None:
+        """Refuses axes with the command that takes them."""
+        if command.sweep or command.sweeps or command.trials:
+            several = typed_command(ctx).replace("train", "sweep", 1)
+            raise ConfigError(f"{ctx.command_path} runs one trial. For several: {several}")
+
+
+@click.command("train", cls=TrainCommand, help=HELP, epilog=EPILOG, context_settings={"max_content_width": 120})
 @click.option("--start-from", metavar="RUN_OR_TRIAL", help="Go on from the newest checkpoint of another run.")
 @click.option("--no-tracking", is_flag=True, help="Do not record in MLflow.")
 @trust_options
@@ -62,10 +74,6 @@ def command(
 ) -> int:
     """Prepares everything, then trains."""
     words = sorted_words(ctx)
-    if words.sweep or words.sweeps or words.trials:
-        raise ConfigError(
-            f"kdr train runs one trial. For several: {typed_command(ctx).replace(' train ', ' sweep ', 1)}"
-        )
     trust_code(words.config, trust=trust, trust_run=trust_run)
     spec = experiments.read_spec(words)
     donor = find_donor(start_from) if start_from is not None else None

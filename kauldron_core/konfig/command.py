@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from kauldron_core.errors import ConfigError
+from kauldron_core.konfig.advising import Advice, tried
+from kauldron_core.konfig.override_words import ROOTS
 from kauldron_core.konfig.refusal import refusal
 from kauldron_core.konfig.sorting import Known, Sorter
 from kauldron_core.konfig.tokens import Misread, Token, command_text, read_tokens
@@ -55,6 +57,8 @@ def read_command(
     program: str = "kdr sweep",
     flags: Iterable[str] | None = None,
     options: Iterable[str] | None = None,
+    roots: Sequence[str] = ROOTS,
+    run_names: Iterable[str] = (),
     max_words: int = 1,
 ) -> Command:
     """Returns the words of `argv` sorted.
@@ -65,6 +69,8 @@ def read_command(
       flags: Options of the program that take no value (`--dry-run`).
       options: Options of the program that take one (`--root`). Without `flags` and `options` every undotted option
         is left to Click unread.
+      roots: What the overrides of the program start with. Others are read all the same; they are not advised.
+      run_names: Fields of the run spec; who writes one as an option is told the override.
       max_words: How many words without dashes there may be, the config included.
 
     Raises:
@@ -72,13 +78,15 @@ def read_command(
     """
     if "--help" in argv:
         return Command(rest=("--help",))
-    known = None if flags is None and options is None else Known(frozenset(flags or ()), frozenset(options or ()))
+    known = None
+    if flags is not None or options is not None:
+        known = Known(frozenset(flags or ()), frozenset(options or ()), tuple(roots), frozenset(run_names))
     tokens = read_tokens(argv)
     try:
         return _sorted(tokens, known, max_words)
     except Misread as fault:
-        corrected = _correct(tokens, fault, known, max_words)
-        raise ConfigError(_message(tokens, fault, corrected, program)) from None
+        advice = _advice(tokens, fault, known, max_words)
+        raise ConfigError(_message(tokens, fault, advice, program)) from None
 
 
 def _sorted(tokens: Sequence[Token], known: Known | None, max_words: int) -> Command:
@@ -99,9 +107,28 @@ def _sorted(tokens: Sequence[Token], known: Known | None, max_words: int) -> Com
     )
 
 
-def _correct(tokens: list[Token], fault: Misread, known: Known | None, max_words: int) -> list[Token] | None:
+def _advice(tokens: list[Token], fault: Misread, known: Known | None, max_words: int) -> Advice:
+    """Returns the command line as it was meant, its overrides tried on the config where that can be read."""
+    guess = _tried(fault.guessed(tokens), known, max_words)
+    return guess if guess.tokens or fault.instead is None else _tried(fault.corrected(tokens), known, max_words)
+
+
+def _tried(meant: list[Token] | None, known: Known | None, max_words: int) -> Advice:
+    corrected = _corrected(meant, known, max_words)
+    if corrected is None:
+        return Advice(None)
+    command = _sorted(corrected, known, max_words)
+    advice = tried(corrected, command.config, dict(command.args), known.roots if known else ROOTS)
+    try:
+        _sorted(advice.tokens or [], known, max_words)
+        return advice
+    except Misread:  # Two words have turned out to mean one path.
+        return Advice(None)
+
+
+def _corrected(tokens: list[Token] | None, known: Known | None, max_words: int) -> list[Token] | None:
     """Returns the command line with all its faults corrected, so that the user need not come back for each."""
-    corrected = fault.corrected(tokens)
+    corrected = tokens
     for _ in range(_MAX_CORRECTIONS):
         if corrected is None:
             return None
@@ -113,13 +140,15 @@ def _correct(tokens: list[Token], fault: Misread, known: Known | None, max_words
     return None
 
 
-def _message(tokens: list[Token], fault: Misread, corrected: list[Token] | None, program: str) -> str:
+def _message(tokens: list[Token], fault: Misread, advice: Advice, program: str) -> str:
     wrong = tokens[fault.at : fault.at + fault.count]
     at = " ".join(token.text for token in wrong)
     at = at if len(at) <= _MAX_SHOWN else f"{at[:_MAX_SHOWN]}..."
     if wrong[0].place:
         at = f"{wrong[0].place}: {at}"
-        write = " ".join(fault.instead or ())
+        right = [token.text for token in advice.tokens or () if token.place == wrong[0].place]
+        write = " ".join(right if advice.tokens is not None else fault.instead or ())
     else:
-        write = command_text(program, corrected) if corrected is not None else ""
-    return refusal(at, fault.what, write=write, available=fault.available)
+        write = command_text(program, advice.tokens) if advice.tokens is not None else ""
+    what = f"{fault.what} (the config has {advice.near})" if advice.near else fault.what
+    return refusal(at, what, write=write, available=fault.available)

@@ -29,6 +29,14 @@ def is_config_file(text: str) -> bool:
     return _FILE.match(text) is not None
 
 
+def split_root(name: str) -> tuple[str, str | None]:
+    """Returns `cfg` and the path of `cfg.PATH`; the path is None when there is no dot or bracket."""
+    match = re.match(r"([^.\[\s]*)([.\[])", name)
+    if not match:
+        return name, None
+    return match[1], name[match.end() :] if match[2] == "." else name[match.start(2) :]
+
+
 def has_word(tokens: Sequence[Token], at: int) -> bool:
     """Returns whether a word without dashes stands at `at`."""
     return at < len(tokens) and tokens[at].is_word

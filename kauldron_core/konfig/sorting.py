@@ -8,7 +8,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kauldron_core.errors import closest
-from kauldron_core.konfig.override_words import ROOTS, OverrideWords, has_word, is_config_file, without_value
+from kauldron_core.konfig.override_words import (
+    ROOTS,
+    OverrideWords,
+    has_word,
+    is_config_file,
+    split_root,
+    without_value,
+)
 from kauldron_core.konfig.refusal import shown
 from kauldron_core.konfig.splitting import partition_key, split_outside
 from kauldron_core.konfig.tokens import Misread, Token
@@ -26,10 +33,20 @@ class Known:
     Attributes:
       flags: Those without a value.
       options: Those with one.
+      roots: What its overrides start with.
+      run_names: Fields of the run spec, for those who leave `run.` out.
     """
 
     flags: frozenset[str]
     options: frozenset[str]
+    roots: tuple[str, ...] = ROOTS
+    run_names: frozenset[str] = frozenset()
+
+    @property
+    def forms(self) -> list[str]:
+        """What can be written beside its own options."""
+        axes = ["--trials"] if "sweep" in self.roots else []
+        return [*(f"--{root}.PATH" for root in self.roots), *axes, "--flagfile"]
 
 
 class Sorter:
@@ -109,7 +126,7 @@ class Sorter:
             what = "an option starts with two dashes" if set(text[:dashes]) == {"-"} else "these dashes are not hyphens"
             raise Misread(at, what, ["--" + text[dashes:]])
         name, equals, value = partition_key(text[dashes:])
-        root, inner = _split_root(name)
+        root, inner = split_root(name)
         if inner is None:
             self._reader(name)(at, name, value if equals else None)
         elif root in ROOTS:
@@ -127,9 +144,10 @@ class Sorter:
 
     def _unknown_root(self, at: int, root: str, name: str) -> Misread:
         text = self._tokens[at].text
-        known = _OTHER_ROOT_NAMES.get(root.casefold()) or closest(root, ROOTS)
-        right = f"--{known}{text[2 + len(root) :]}" if known else f"--cfg.{text[2:]}"
-        return Misread(at, f"unknown flag --{name}", [right], available=[f"--{root}.PATH" for root in ROOTS])
+        roots = self._known.roots if self._known else ROOTS
+        known = _OTHER_ROOT_NAMES.get(root.casefold()) or closest(root, roots)
+        right = f"--{known}{text[2 + len(root) :]}" if known in roots else f"--cfg.{text[2:]}"
+        return Misread(at, f"unknown flag --{name}", [right], available=[f"--{root}.PATH" for root in roots])
 
     def _without_value(self, at: int, flag: str) -> Misread:
         return without_value(self._tokens, at, flag, has_config=self.config is not None)
@@ -211,13 +229,16 @@ class Sorter:
 
     def _unknown_option(self, at: int, flag: str, value: str | None, known: Known) -> Misread:
         names = sorted({*known.flags, *known.options})
-        available = [*names, *(f"--{root}.PATH" for root in ROOTS), "--trials", "--flagfile"]
-        match = _closest_flag(flag, [*names, *(f"--{own}" for own in _OWN_NAMES)])
+        available = [*names, *known.forms]
+        own = [f"--{own}" for own in _OWN_NAMES if "sweep" in known.roots or own not in ("sweep", "trials")]
+        match = _closest_flag(flag, [*names, *own])
         given = "" if value is None else f"={value}"
-        if match and not (match in known.flags and given):
-            return Misread(at, f"unknown flag {flag}", [match + given], available=available)
-        instead = [f"--cfg.{flag.lstrip('-')}{given}"] if given else None
-        return Misread(at, f"unknown flag {flag}", instead, available=available)
+        path = flag.lstrip("-")
+        instead = [match + given] if match and not (match in known.flags and given) else None
+        if given and path in known.run_names:
+            instead = [f"--run.{path}{given}"]
+        guess = f"--cfg.{path}{given}" if given else ""
+        return Misread(at, f"unknown flag {flag}", instead, available=available, guess=guess)
 
 
 def _closest_flag(flag: str, names: Sequence[str]) -> str | None:
@@ -234,11 +255,3 @@ def _closest_flag(flag: str, names: Sequence[str]) -> str | None:
 def _is_bare_override(text: str) -> bool:
     """Returns whether a word is `key=value`, and not a config with arguments."""
     return _BARE_OVERRIDE.match(text) is not None and not is_config_file(text.partition("=")[0])
-
-
-def _split_root(name: str) -> tuple[str, str | None]:
-    """Returns `cfg` and the path of `cfg.PATH`; the path is None when there is no dot or bracket."""
-    match = re.match(r"([^.\[\s]*)([.\[])", name)
-    if not match:
-        return name, None
-    return match[1], name[match.end() :] if match[2] == "." else name[match.start(2) :]

@@ -23,11 +23,13 @@ class Token:
       text: The word, as the shell passed it.
       place: `FILE:LINE` when it comes from a flag file.
       source: The word of the command line that named that file.
+      is_guess: Whether it is what a name alone may have meant, and has to be found in the config.
     """
 
     text: str
     place: str = ""
     source: str = ""
+    is_guess: bool = False
 
     @property
     def dashes(self) -> int:
@@ -49,6 +51,7 @@ class Misread(Exception):
       what: What is wrong, without a full stop.
       instead: The right words; None when that cannot be known.
       available: Names that would have been accepted, where names are the matter.
+      guess: The word that was meant if the config has such a path; tried before the others.
     """
 
     def __init__(
@@ -59,18 +62,24 @@ class Misread(Exception):
         *,
         count: int = 1,
         available: Iterable[str] | None = None,
+        guess: str = "",
     ) -> None:
         super().__init__(what)
         self.at, self.count, self.what = at, count, what
         self.instead = instead
-        self.available = available
+        self.available, self.guess = available, guess
 
     def corrected(self, tokens: Sequence[Token]) -> list[Token] | None:
         """Returns the command line with the wrong words replaced."""
         if self.instead is None:
-            return None
+            return self.guessed(tokens)
         right = [replace(tokens[self.at], text=text) for text in self.instead]
         return [*tokens[: self.at], *right, *tokens[self.at + self.count :]]
+
+    def guessed(self, tokens: Sequence[Token]) -> list[Token] | None:
+        """Returns the command line with the guess, if there is one."""
+        right = replace(tokens[self.at], text=self.guess, is_guess=True)
+        return [*tokens[: self.at], right, *tokens[self.at + self.count :]] if self.guess else None
 
 
 def is_number(text: str) -> bool:

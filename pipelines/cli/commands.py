@@ -11,7 +11,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from kauldron_core import masking
-from kauldron_core.errors import unknown_name
+from kauldron_core.errors import ConfigError, unknown_name
 from pipelines.cli.debugging import FLAG, add_debug_option
 from pipelines.terminal import echo
 
@@ -28,10 +28,12 @@ class OverrideCommand(click.Command):
     Attributes:
       word: What its one word without dashes is called in the help.
       max_words: How many words without dashes it takes.
+      roots: What its overrides start with.
     """
 
     word = "CONFIG"
     max_words = 1
+    roots = ("cfg", "sweep", "run", "args")
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Sorts the words; Click gets what is its own."""
@@ -41,18 +43,42 @@ class OverrideCommand(click.Command):
         flags, options = self._names()
         if ctx.resilient_parsing:  # a shell asks for completions; half a command is no mistake then
             return super().parse_args(ctx, [word for word in args if word.partition("=")[0] in {*flags, *options}])
-        from kauldron_core import konfig  # `kdr --help` does without it
+        from kauldron_core import konfig  # `kdr --help` does without them
+        from ray_cluster.spec import Sweep
 
         command = konfig.read_command(
-            args, program=ctx.command_path, flags=flags, options=options, max_words=self.max_words
+            args,
+            program=ctx.command_path,
+            flags=flags,
+            options=options,
+            roots=self.roots,
+            run_names=Sweep.__dataclass_fields__ if "run" in self.roots else (),
+            max_words=self.max_words,
         )
         ctx.meta[_COMMAND] = command
         ctx.meta[_TYPED] = shlex.join(
             [*ctx.command_path.split(), *masking.mask_words([word for word in args if word != FLAG])]
         )
+        self.check_roots(ctx, command)
         for note in command.notes:
             echo(f"note: {note}", err=True)
         return super().parse_args(ctx, list(command.rest))
+
+    def check_roots(self, ctx: click.Context, command: konfig.Command) -> None:
+        """Refuses overrides that this command does not take.
+
+        Raises:
+          ConfigError: For the first root with some.
+        """
+        given: dict[str, object] = {
+            "sweep": command.sweep or command.sweeps or command.trials,
+            "run": command.run,
+            "args": command.args,
+        }
+        for root in given:
+            if given[root] and root not in self.roots:
+                available = ", ".join(f"--{one}.PATH" for one in self.roots)
+                raise ConfigError(f"--{root}: {ctx.command_path} takes no such overrides. Available: {available}.")
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         """Returns the usage line's parts, the words that Click doesn't see included."""

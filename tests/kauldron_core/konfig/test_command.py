@@ -96,7 +96,7 @@ def test_words_are_sorted_by_prefix() -> None:
         ("digits.py --rot=runs", "kdr sweep digits.py --root=runs"),
         ("digits.py --trials t.txt", "kdr sweep digits.py --trials=t.txt"),
         ("digits.py --flagfile f.txt", "kdr sweep digits.py --flagfile=f.txt"),
-        ("digits.py --learning_rate=1", "kdr sweep digits.py --cfg.learning_rate=1"),
+        ("digits.py --learning_rate=1", ""),  # Nobody knows what is in a config that can't be read.
         ("digits.py --", "kdr sweep digits.py"),
         ("digits.py ''", "kdr sweep digits.py"),
         ("digits.py --sweeps.x='[1]'", "kdr sweep digits.py '--sweep.x=[1]'"),
