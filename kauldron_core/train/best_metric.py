@@ -16,10 +16,10 @@ _AT = "checkpointer.best_metric"
 
 
 def check_is_measured(trainer: Trainer) -> None:
-    """Refuses to keep the best checkpoints by a metric that is not measured at the steps of checkpoints.
+    """Refuses to choose the best checkpoint by a metric that is not measured at the steps of checkpoints.
 
     Evaluations that leave out some saves are fine, and so are saves that leave out some evaluations: only where the
-    two meet by chance would the last checkpoint be the best that is known.
+    two meet by chance would the best be that of a few that nobody chose, however many are kept.
 
     Raises:
       ConfigError: With the intervals that fit.
@@ -30,12 +30,17 @@ def check_is_measured(trainer: Trainer) -> None:
     name, _, key = keeper.best_metric.partition("/")
     if name == "train":
         _check_training_key(trainer, key)
-    if keeper.max_to_keep is None:
-        return  # What is measured later is there to be chosen.
+    if _has_one_save(trainer, keeper):
+        return  # There is nothing to choose from.
     if name == "train":
         _check_interval(keeper, trainer.log_metrics_every, at="log_metrics_every", metric="training metrics come")
     elif name in trainer.evals:
         _check_run(keeper, getattr(trainer.evals[name], "run", None), name)
+
+
+def _has_one_save(trainer: Trainer, keeper: Checkpointer) -> bool:
+    steps, saves = trainer.num_train_steps, keeper.save_interval_steps
+    return keeper.save_interval_s is None and steps is not None and saves is not None and saves >= steps
 
 
 def _check_training_key(trainer: Trainer, key: str) -> None:
@@ -48,6 +53,8 @@ def _check_training_key(trainer: Trainer, key: str) -> None:
 
 def _check_run(keeper: Checkpointer, run: Any, name: str) -> None:
     if type(run) in (Final, Once, StandaloneLastCheckpoint):
+        if keeper.max_to_keep is None:
+            return  # Only one is measured, which is plain to see, and the others stay to be measured later.
         every = (
             "StandaloneEveryCheckpoint()" if run.is_standalone else f"EveryNSteps({keeper.save_interval_steps or 1})"
         )

@@ -22,13 +22,15 @@ def built(run: Any, metric: str = METRIC, *, saving: dict[str, Any] | None = Non
 
 
 def test_a_best_metric_that_is_not_measured_at_the_saves_is_refused_with_what_fits(tmp_path: Any) -> None:
-    """F15: saves every 10, evaluation every 7, one kept: only the last checkpoint stayed, and was shown as best."""
-    with pytest.raises(ConfigError, match=r"every 7 steps .* every 10, .*val\.run\.n=10 .*save_interval_steps=7"):
-        built(kd.evals.EveryNSteps(7))
+    """F15: saves every 10, evaluation every 7: only the last checkpoint stayed, or was known; it was shown as best."""
+    for kept in (1, None):
+        with pytest.raises(ConfigError, match=r"every 7 steps .* every 10, .*val\.run\.n=10 .*save_interval_steps=7"):
+            built(kd.evals.EveryNSteps(7), saving={"max_to_keep": kept})
     with pytest.raises(ConfigError, match=r"training metrics come every 4 steps.*log_metrics_every=10"):
         built(kd.evals.EveryNSteps(10), "train/losses/total", log_metrics_every=4)
     with pytest.raises(ConfigError, match=r"by the clock.*save_interval_steps=10"):
         built(kd.evals.EveryNSteps(10), saving={"save_interval_steps": None, "save_interval_s": 60.0})
+    assert built(kd.evals.EveryNSteps(7), num_train_steps=9)  # One checkpoint is saved, the last.
     # The interval that it names fits.
     trainer = built(kd.evals.EveryNSteps(10), workdir=tmp_path, num_train_steps=30)
     measured = {event.step: event.values["losses/total"] for event in trainer.iter_train() if type(event) is Evaluated}
