@@ -12,7 +12,7 @@ import ray_cluster
 from kauldron_core import konfig, rundir
 from kauldron_core.errors import ConfigError
 from pipelines import experiment as experiments
-from pipelines import planning, sources
+from pipelines import extending, planning, sources
 from pipelines.cli.commands import OverrideCommand, sorted_words, typed_command
 from pipelines.cli.run import DONE, FAILED, run
 from pipelines.cli.trust import trust_code, trust_options
@@ -21,6 +21,7 @@ from pipelines.going_on import going_on
 from pipelines.mistakes import refuse_if_mistaken
 from pipelines.operations import find_run
 from pipelines.packing import with_packs
+from pipelines.recorded_command import recorded_command
 from pipelines.report import LiveReport, count, make_console, print_results, sources_of
 from pipelines.report.tables import repeat_lines
 from pipelines.settled import ranking_of_settled, results_if_settled
@@ -94,6 +95,8 @@ def command(
         words = replace(words, run=(*words.run, ("pack", pack)))
     trust_code(resume if resume is not None else words.config, trust=trust, trust_run=trust_run)
     spec = _read_spec(words, resume=resume, seeds=seeds)
+    if resume is not None and extend:
+        _refuse_nothing_to_add(find_run(resume), spec)
 
     def prepare() -> planning.Prepared:
         if resume is not None:
@@ -131,6 +134,16 @@ def _read_spec(words: konfig.Command, *, resume: str | None, seeds: int | None) 
             " repeat the command with its --run.name and --extend to add points."
         )
     return sources.read_spec(find_run(resume), words.run)
+
+
+def _refuse_nothing_to_add(run: rundir.RunDir, spec: Sweep) -> None:
+    """Refuses to extend a run by what it alone says, unless more samples of its axes are asked for."""
+    if not extending.is_larger(run, spec):
+        raise ConfigError(
+            f"--extend: --resume={run.path} names no points to add. Leave it out, give more samples"
+            " (--run.num_samples=N), or repeat the command that made the run with other axes and --extend:"
+            f" {recorded_command(run)}"
+        )
 
 
 def start(

@@ -6,6 +6,7 @@ Nothing here imports Ray or JAX, so a config file, the command line and a test c
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
@@ -120,6 +121,9 @@ class Sweep:
     excludes: str | Sequence[str] = ()
 
     def __post_init__(self) -> None:
+        for name, value in list(vars(self).items()):
+            object.__setattr__(self, name, _plain(value))
+        object.__setattr__(self, "resources", {name: _plain(amount) for name, amount in self.resources.items()})
         check_resources(self.resources, at="run.resources")
         self._check_env()
         rundir.refuse_address(self.root, at="run.root")
@@ -370,10 +374,17 @@ def _name_of(call: str | None) -> str:
     return (call or "").partition("(")[0].strip()
 
 
+def _plain(value: Any) -> Any:
+    """Returns a number of NumPy as one of Python, which a file of the run can hold; anything else as it is."""
+    if isinstance(value, bool | int | float) or not isinstance(value, numbers.Real):
+        return value
+    return int(value) if isinstance(value, numbers.Integral) else float(value)
+
+
 def check_resources(resources: Resources, *, at: str) -> None:
     """Refuses amounts that are not positive finite numbers."""
     for name, amount in resources.items():
-        if isinstance(amount, bool) or not isinstance(amount, int | float):
+        if isinstance(amount, bool) or not isinstance(amount, numbers.Real):
             raise ConfigError(f"{at}: {name} must be a number, got {amount!r}.")
         if not math.isfinite(amount) or amount <= 0:
             raise ConfigError(f"{at}: {name} must be positive, got {amount!r}.")

@@ -73,6 +73,15 @@ def test_a_resumed_run_takes_changes_of_its_spec_and_nothing_else(
     assert "4, each with 1 CPU" in capsys.readouterr().out
 
 
+def test_extending_a_run_by_what_it_says_needs_more_samples(
+    run: rundir.RunDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--extend` beside `--resume` added nothing, in silence."""
+    assert main(["sweep", f"--resume={run.path}", "--extend", "--dry-run"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: --extend: --resume={run.path} names no points to add.")
+
+
 def test_s14_what_is_left_goes_on_beside_a_trial_that_failed_before_it_began(run: rundir.RunDir) -> None:
     first, *others = [trial.name for trial in run.trials()]
     rundir.write_status(run.trial(first), "failed", error="ConfigError: nothing can be drawn")

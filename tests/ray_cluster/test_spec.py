@@ -4,6 +4,7 @@ import dataclasses
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 import ray_cluster
@@ -41,6 +42,19 @@ def test_a_bad_run_spec_is_refused_in_one_line(fields, words):
     with pytest.raises(ConfigError) as caught:
         Sweep(**fields)
     assert str(caught.value) == words
+
+
+def test_numbers_of_numpy_are_those_of_python():
+    """F34: from Python they come as an array holds them, and `sweep.json` has to hold them."""
+    sweep = Sweep(num_samples=np.int64(3), hang_timeout_s=np.float32(2.5), resources={"CPU": np.int64(2)})
+    assert [type(value) for value in (sweep.num_samples, sweep.hang_timeout_s, sweep.resources["CPU"])] == [
+        int,
+        float,
+        int,
+    ]
+    assert sweep == Sweep(num_samples=3, hang_timeout_s=2.5, resources={"CPU": 2})
+    with pytest.raises(ConfigError, match="num_samples: 0 is too small"):
+        Sweep(num_samples=np.int64(0))
 
 
 def test_a_plan_needs_trials_with_names_of_their_own():
