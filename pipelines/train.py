@@ -15,7 +15,7 @@ from kauldron_core import konfig, rundir
 from kauldron_core.errors import ConfigError
 from kauldron_core.machine import machine_fault
 from pipelines import experiment as experiments
-from pipelines import planning
+from pipelines import in_process, planning
 from pipelines.cli.commands import OverrideCommand, sorted_words, typed_command
 from pipelines.cli.run import DONE, FAILED, PREEMPTED, run
 from pipelines.cli.trust import trust_code, trust_options
@@ -37,7 +37,7 @@ CONFIG is a Python file with get_config(), or a config.json.
 
 \b
   --cfg.PATH=VALUE   one value of the config
-  --run.PATH=VALUE   the run: name, root, stop ('train/losses/total<=0.01')
+  --run.PATH=VALUE   the run: name, root, env, metric, mode, stop ('train/losses/total<=0.01')
   --args.NAME=VALUE  an argument of get_config()
 
 Stand-alone evaluators that are due run at the end. Ctrl-C and SIGTERM save a checkpoint first; a run whose name exists
@@ -60,8 +60,7 @@ class TrainCommand(OverrideCommand):
     def check_roots(self, ctx: click.Context, command: konfig.Command) -> None:
         """Refuses axes with the command that takes them."""
         if command.sweep or command.sweeps or command.trials:
-            several = typed_command(ctx).replace("train", "sweep", 1)
-            raise ConfigError(f"{ctx.command_path} runs one trial. For several: {several}")
+            raise ConfigError(f"{ctx.command_path} runs one trial. For several: {_on_ray(ctx)}")
 
 
 @click.command("train", cls=TrainCommand, help=HELP, epilog=EPILOG, context_settings={"max_content_width": 120})
@@ -76,15 +75,22 @@ def command(
     words = sorted_words(ctx)
     trust_code(words.config, trust=trust, trust_run=trust_run)
     spec = experiments.read_spec(words)
+    in_process.tell_what_does_not_count([path for path, _ in words.run], command=_on_ray(ctx))
     donor = find_donor(start_from) if start_from is not None else None
-    from kauldron_core import sharding  # JAX, which a mistake in the words needs not wait for
+    with in_process.variables(spec.env):
+        from kauldron_core import sharding  # JAX: a mistake in the words needs not wait for it, its variables stand now
 
-    sharding.check_platform()
-    with watchers(spec, no_tracking=no_tracking) as (report, recorder):
-        prepared = planning.prepare(
-            words, spec, command=typed_command(ctx), retry_failed=True, may_use_accelerators=True
-        )
-        return start(prepared, report=report, recorder=recorder, donor=donor)
+        sharding.check_platform()
+        with watchers(spec, no_tracking=no_tracking) as (report, recorder):
+            prepared = planning.prepare(
+                words, spec, command=typed_command(ctx), retry_failed=True, may_use_accelerators=True
+            )
+            return start(prepared, report=report, recorder=recorder, donor=donor)
+
+
+def _on_ray(ctx: click.Context) -> str:
+    """Returns the command as it was typed, for Ray."""
+    return typed_command(ctx).replace("train", "sweep", 1)
 
 
 def start(

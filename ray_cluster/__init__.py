@@ -55,6 +55,9 @@ def check(plan: Plan, *, address: str | None = None) -> None:
       ConfigError: With what was asked for and what there is.
     """
     shipping.check(plan.sweep)
+    trained = [placement.trial_resources(plan.sweep, trial) for trial in plan.trials] or [plan.sweep.resources]
+    evaluated = [pool.resources for pool in plan.pools]
+    environment.refuse_other_platform({**plan.sweep.env, **plan.env}, [*trained, *evaluated])
     machine = _own_machine(address)
     if machine is not None:
         placement.refuse_impossible(plan, [machine])

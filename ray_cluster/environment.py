@@ -34,6 +34,8 @@ _DRIVER_VARIABLES = {
     "TUNE_DISABLE_SIGINT_HANDLER": "1",
 }
 _PLATFORM_LISTS = {"cpu": "cpu", "gpu": "cuda,cpu", "tpu": "tpu,cpu"}
+_PLATFORMS = {"cpu": "cpu", "gpu": "gpu", "cuda": "gpu", "rocm": "gpu", "tpu": "tpu"}
+"""What JAX calls the platforms in `JAX_PLATFORMS`; a plug-in may bring others."""
 _MEMORY_SHARE = 0.9
 """Part of a GPU that its trials may fill together; the rest is for the libraries outside XLA's pool."""
 
@@ -119,6 +121,28 @@ def platform_of(resources: Resources) -> str:
     return "gpu" if resources.get("GPU") else "cpu"
 
 
+def refuse_other_platform(env: Mapping[str, str | None], owned: Iterable[Resources]) -> None:
+    """Refuses variables that ask JAX for another platform than the one that a process must find.
+
+    Args:
+      env: Variables of the processes.
+      owned: What each kind of them owns.
+
+    Raises:
+      ConfigError: With the platform that was asked for, and the one of the resources.
+    """
+    asked = str(env.get("JAX_PLATFORMS") or "")
+    first = asked.partition(",")[0].strip().lower()  # JAX takes the first one.
+    for resources in owned:
+        platform = platform_of(resources)
+        if _PLATFORMS.get(first, platform) != platform:
+            shown = ", ".join(f"{name} {amount:g}" for name, amount in resources.items()) or "no resources"
+            raise ConfigError(
+                f"JAX_PLATFORMS={asked}: a process with {shown} runs on {platform}. Leave the variable out: each"
+                " process gets the platform of its resources, such as --run.resources='{\"GPU\": 1}'"
+            )
+
+
 def worker_variables(plan: Plan, resources: Resources) -> dict[str, str]:
     """Returns the `process_variables` of a sweep's process; `sweep.env` wins over them, and `plan.env` over that."""
     return process_variables(resources, python_path=plan.python_path, env={**plan.sweep.env, **plan.env})
@@ -132,21 +156,23 @@ def process_variables(
     Args:
       resources: What it owns: they say its platform and its threads.
       python_path: Folders put on its path beside the working directory.
-      env: Variables that win over those and over the driver's forwarded ones; None leaves one out.
+      env: Variables that win over those and over the driver's forwarded ones; None leaves one out. `PYTHONPATH` is
+        added to ours.
     """
+    env = _texts(env or {})
     platform = platform_of(resources)
     variables = {
         "JAX_PLATFORMS": _PLATFORM_LISTS[platform],
         # XLA sizes its thread pools by this, also where affinity or cgroups don't limit the process.
         "NPROC": str(max(1, math.ceil(resources.get("CPU", 1)))),
-        "PYTHONPATH": _python_path(python_path),
+        "PYTHONPATH": _python_path((*env.pop("PYTHONPATH", "").split(os.pathsep), *python_path)),
         "PYTHONUNBUFFERED": "1",
     }
     gpus = resources.get("GPU", 0)
     if 0 < gpus < 1:
         variables["XLA_PYTHON_CLIENT_MEM_FRACTION"] = f"{_MEMORY_SHARE * gpus:.3f}"
     variables.update({name: os.environ[name] for name in FORWARDED_VARIABLES if name in os.environ})
-    return {**variables, **_texts(env or {})}
+    return {**variables, **env}
 
 
 def _python_path(folders: Iterable[str]) -> str:

@@ -68,6 +68,7 @@ def evaluate(
     where = environment.read_address(address)
     if job.resources is None:
         job = replace(job, resources=source.resources() or {"CPU": 1})
+    environment.refuse_other_platform(job.env, [job.resources or {}])
     machine = environment.machine_resources() if where == "local" and not environment.is_ray_connected() else None
     if machine is not None:
         refuse_too_many(job, [machine])

@@ -39,6 +39,27 @@ def test_training_on_a_platform_that_is_not_there_is_one_line(tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_variables_of_a_run_count_for_training_in_this_process_too(tmp_path: Path) -> None:
+    """F29: `kdr train --run.env=...` had no effect, in silence, like what only Ray can do."""
+    words = (DIGITS, "--no-tracking", '--run.env={"JAX_PLATFORMS": "cuda"}', "--run.hosts=2", "--run.name=a")
+    ended = run("-m", "pipelines.train", *words, platform="cpu", folder=tmp_path)
+    assert ended.returncode == 2
+    note, error = ended.stderr.splitlines()
+    assert note.startswith("note: one run in this process takes no --run.hosts. On Ray: ")
+    assert "pipelines.sweep" in note
+    assert error.startswith("error: JAX_PLATFORMS=cuda: JAX finds no such platform")
+
+
+def test_a_sweep_on_another_platform_than_its_resources_is_refused_before_ray_starts(tmp_path: Path) -> None:
+    """F29: with `--run.env` on Ray each trial was tried twice, and the evaluators three times."""
+    words = (DIGITS, "--sweep.seed=[0, 1]", "--no-tracking", '--run.env={"JAX_PLATFORMS": "cuda"}', "--run.name=a")
+    ended = run("-m", "pipelines.sweep", *words, platform="cpu", folder=tmp_path)
+    assert ended.returncode == 2
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith("error: JAX_PLATFORMS=cuda: a process with CPU 1 runs on cpu. Leave the variable out")
+    assert not (tmp_path / "runs" / "a").exists()
+
+
 def test_evaluating_on_it_is_one_line_too(tmp_path: Path) -> None:
     """F29: the same for `kdr eval`."""
     trial = rundir.TrialDir(tmp_path / "trial").create("{}")

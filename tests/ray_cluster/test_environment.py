@@ -1,12 +1,13 @@
 """What actors find in their environment, and which addresses are taken."""
 
+import contextlib
 import os
 
 import pytest
 
 from kauldron_core.errors import ConfigError
 from ray_cluster import Plan, PlannedTrial, Sweep
-from ray_cluster.environment import platform_of, read_address, worker_variables
+from ray_cluster.environment import platform_of, read_address, refuse_other_platform, worker_variables
 
 TRIAL = PlannedTrial(name="0000", index=0, fingerprint="a", config_json="{}")
 
@@ -48,11 +49,32 @@ def test_g02_g04_platform_threads_and_memory_follow_the_resources(resources, pla
     assert ("XLA_PYTHON_CLIENT_MEM_FRACTION" in variables) == (0 < resources.get("GPU", 0) < 1)
 
 
+@pytest.mark.parametrize(
+    ("asked", "resources", "is_fine"),
+    [
+        ("cuda", {"CPU": 1}, False),
+        ("cuda,cpu", {}, False),
+        ("cpu", {"GPU": 1}, False),
+        ("cpu", {"CPU": 1}, True),
+        ("cuda", {"GPU": 0.5}, True),
+        ("some_plug_in", {"CPU": 1}, True),
+        ("", {"CPU": 1}, True),
+        (None, {"GPU": 1}, True),
+    ],
+)
+def test_another_platform_than_that_of_the_resources_is_refused(asked, resources, is_fine):
+    """F29: JAX would find it missing in every process, one after the other."""
+    with contextlib.nullcontext() if is_fine else pytest.raises(ConfigError, match="JAX_PLATFORMS="):
+        refuse_other_platform({"JAX_PLATFORMS": asked}, [resources])
+
+
 def test_the_working_directory_comes_first_on_the_path(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", "/elsewhere")
     variables = worker_variables(_plan(python_path=("/code",)), {"CPU": 1})
     assert variables["PYTHONPATH"].split(os.pathsep) == [str(tmp_path), "/code", "/elsewhere"]
+    variables = worker_variables(_plan(sweep=Sweep(env={"PYTHONPATH": "/more"})), {"CPU": 1})
+    assert variables["PYTHONPATH"].split(os.pathsep) == [str(tmp_path), "/more", "/elsewhere"]
 
 
 def test_variables_are_forwarded_by_list_and_the_run_spec_wins(monkeypatch):
