@@ -9,6 +9,7 @@ import jax
 
 from kauldron_core.forward.precision import check_params
 from kauldron_core.optim import Schedule, held_by
+from kauldron_core.train import intervals
 
 if TYPE_CHECKING:
     from kauldron_core.train.trainer import Trainer
@@ -26,6 +27,8 @@ def trace(trainer: Trainer) -> None:
       trainer: The experiment.
     """
     last_step = trainer.last_step  # Looks at how much data there is.
+    for line in intervals.longer_than(trainer, last_step):
+        _logger.warning("%s", line)
     for schedule in held_by(trainer.optimizer, Schedule):
         if (odd := schedule.oddity(trainer.num_train_steps or last_step)) is not None:
             _logger.warning("optimizer: schedule %r: %s.", schedule.name, odd)
