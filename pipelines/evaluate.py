@@ -18,7 +18,7 @@ from pipelines.cli.commands import OverrideCommand, sorted_words
 from pipelines.cli.run import DONE, FAILED, run
 from pipelines.cli.signals import ending_as_on_sigterm
 from pipelines.cli.trust import trust_code, trust_options
-from pipelines.operations import find_folder
+from pipelines.operations import find_folder, find_run
 from pipelines.report import make_console, make_table, number
 from pipelines.terminal import echo
 from pipelines.tracking import RecorderProcess, Store
@@ -26,6 +26,8 @@ from ray_cluster import eval_jobs, layout
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+_PATIENCE_S = 3600.0
 
 HELP = """Evaluate checkpoints of a run that exists.
 
@@ -59,8 +61,8 @@ class EvalCommand(OverrideCommand):
 @click.option("--metric", metavar="NAME", help="What --step=best goes by, test/metrics/accuracy. Default: the run's.")
 @click.option("--mode", type=click.Choice(["max", "min"]), help="Which end of it is best. Default: the metric says it.")
 @click.option("--follow", is_flag=True, help="Evaluate checkpoints as they land, until training has ended.")
-@click.option("--order", default="oldest", show_default=True, help="With --follow: oldest, newest, or latest only.")
-@click.option("--patience-s", default=3600.0, show_default=True, help="With --follow: how long to wait for news.")
+@click.option("--order", show_default="oldest", help="With --follow: oldest, newest, or latest only.")
+@click.option("--patience-s", type=float, show_default="3600", help="With --follow: how long to wait for news.")
 @click.option(
     "--evals",
     metavar="FILE_OR_NAMES",
@@ -90,6 +92,8 @@ def command(
     if words.config is None:
         raise ConfigError("the run is missing. Example: kdr eval runs/demo")
     path, console = find_folder(rundir.local_path(words.config, at="RUN")), make_console()
+    if not path.exists():
+        find_run(words.config)  # Says which runs there are.
     run_dir = _run_of(path)
     rundir.refuse_links(run_dir or path)
     trust_code(path, trust=trust, trust_run=trust_run)
@@ -172,7 +176,7 @@ def _source(
     mode: Any,
     follow: bool,
     order: Any,
-    patience_s: float,
+    patience_s: float | None,
     evals: str | None,
     again: bool,
     as_name: str | None,
@@ -183,6 +187,9 @@ def _source(
     if not follow:
         if step != "best" and (metric or mode):
             raise ConfigError(f"--{'metric' if metric else 'mode'}: says what --step=best goes by. Add --step=best.")
+        if order is not None or patience_s is not None:
+            flag = "--patience-s" if order is None else "--order"
+            raise ConfigError(f"{flag}: says how --follow goes about it. Add --follow.")
         return evaluators.plan_run(
             path,
             step=step or "latest",
@@ -206,7 +213,8 @@ def _source(
     for flag, value in given.items():
         if value:
             raise ConfigError(f"--follow: it evaluates the experiment as it is, so it doesn't go with {flag}.")
-    return evaluators.Following(path, names=names, order=order, patience_s=patience_s)
+    patience_s = _PATIENCE_S if patience_s is None else patience_s
+    return evaluators.Following(path, names=names, order=order or "oldest", patience_s=patience_s)
 
 
 def _file_of(evals: str | None) -> str | None:

@@ -8,14 +8,15 @@ from collections.abc import Sequence
 import click
 
 from kauldron_core import rundir
-from kauldron_core.errors import ConfigError
 from pipelines.cli.run import DONE, FAILED, run
+from pipelines.operations import find_run
 from pipelines.terminal import echo
 from pipelines.tracking import Recorder, Store
 
 HELP = """Bring the MLflow records of a run up to date.
 
-RUN is a run directory. What MLflow holds already is not written twice; runs whose driver is gone are closed.
+RUN is a run directory, or its name under runs/. What MLflow holds already is not written twice; runs whose driver is
+gone are closed.
 """
 
 EPILOG = """\b
@@ -29,9 +30,7 @@ Examples:
 @click.argument("path", metavar="RUN")
 def command(path: str) -> int:
     """Records everything that is on disk."""
-    run_dir = rundir.RunDir(rundir.local_path(path, at="RUN").absolute())
-    if not run_dir.exists():
-        raise ConfigError(f"{path}: not a run directory (no sweep.json).")
+    run_dir = find_run(path)
     rundir.refuse_links(run_dir)
     _ = run_dir.sweep  # A damaged one is not MLflow's fault.
     store = Store.at(run_dir.path.parent)

@@ -47,6 +47,8 @@ def make_root(spec: Sweep) -> None:
     """
     if not spec.root:
         raise ConfigError("--run.root: is empty. Give a folder, such as --run.root=runs.")
+    if spec.name is not None:
+        rundir.check_name(spec.name, kind="run", at="--run.name")
     root = rundir.check_path(rundir.local_path(spec.root, at="--run.root"), at="--run.root")
     try:
         root.mkdir(parents=True, exist_ok=True)

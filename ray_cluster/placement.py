@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from kauldron_core.errors import ConfigError
+from kauldron_core.errors import ConfigError, unknown_name
 from ray_cluster.spec import EvalPool, Plan, PlannedTrial, Resources, Sweep
 
 _NAMED_OPTIONS = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
@@ -40,10 +40,19 @@ def refuse_impossible(plan: Plan, nodes: Sequence[Resources]) -> None:
         asked[_as_key(plan.sweep.resources)] = "run.resources"
     asked.update({_as_key(pool.resources): f"evaluators of job group {pool.job_group!r}" for pool in plan.pools})
     for key, place in asked.items():
+        _refuse_unknown(dict(key), nodes, place)
         if not any(_fits(dict(key), node) for node in nodes):
             there = "; ".join(sorted({f"a node with {_text(_shown(node, dict(key)))}" for node in nodes}))
             raise ConfigError(f"{place}: asked for {_text(dict(key))} on one node. Available: {there or 'no node'}.")
     _refuse_too_many_hosts(plan, nodes)
+
+
+def _refuse_unknown(request: Resources, nodes: Sequence[Resources], place: str) -> None:
+    """Refuses a resource that no node has, under a name that is not one of Ray's own."""
+    there = sorted({name for node in nodes for name in node if not name.startswith("node:")} | {*_NAMED_OPTIONS, "TPU"})
+    for name in request:
+        if name not in there and not any(name in node for node in nodes):
+            raise ConfigError(unknown_name("resource", name, there, at=place))
 
 
 def _refuse_too_many_hosts(plan: Plan, nodes: Sequence[Resources]) -> None:

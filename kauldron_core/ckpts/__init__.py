@@ -10,7 +10,7 @@ from kauldron_core.ckpts.loaders import (
     SimpleCheckpointLoader,
     find_checkpoint,
 )
-from kauldron_core.ckpts.mismatch import StateMismatch, spec_bytes
+from kauldron_core.ckpts.mismatch import StateMismatch, expected_bytes, spec_bytes
 from kauldron_core.ckpts.mismatch import check as check_state
 from kauldron_core.ckpts.pointers import Row
 from kauldron_core.ckpts.reader import Checkpoint, DamagedCheckpoint, MissingCheckpoint, load, read_data_state
@@ -30,6 +30,7 @@ __all__ = [
     "StateMismatch",
     "all_steps",
     "check_state",
+    "expected_bytes",
     "find_checkpoint",
     "is_committed",
     "latest_step",

@@ -13,6 +13,8 @@ from kauldron_core.errors import ConfigError, DamagedFile
 
 _MAX_LINES = 12
 _MAX_DIGITS = 15  # of a dimension
+# Measured with Orbax: what it says of a checkpoint, and of each array.
+_BYTES_BESIDE, _BYTES_BESIDE_EACH = 3_000, 750
 
 
 class StateMismatch(ConfigError):
@@ -89,6 +91,12 @@ def read_spec(text: str) -> jax.ShapeDtypeStruct:
 def num_bytes(spec: jax.ShapeDtypeStruct) -> int:
     """Returns how much memory an array takes."""
     return math.prod(spec.shape) * spec.dtype.itemsize
+
+
+def expected_bytes(specs: Any) -> int:
+    """Returns about how much a checkpoint of such a state takes on disk: its arrays, and what Orbax writes of each."""
+    arrays = jax.tree.leaves(specs)
+    return _BYTES_BESIDE + sum(_BYTES_BESIDE_EACH + num_bytes(array) for array in arrays)
 
 
 def spec_bytes(text: str) -> int:

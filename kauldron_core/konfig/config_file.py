@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,7 +79,7 @@ def load_config_file(path: str, args: Mapping[str, str] | None = None, *, root: 
     if file.suffix == ".json":
         return _load_json(file, texts)
     if file.suffix != ".py":
-        raise ConfigError(refusal(name, f"a config is a .py or .json file, not {shown(file.suffix or 'a folder')}"))
+        raise ConfigError(refusal(name, f"a config is a .py or .json file, not {shown(file.suffix or file.name)}"))
     imported = import_file(file, root=Path(root) if root else None)
     config = _get_config(imported.module, texts, file)
     return ConfigFile(config, file, file.stem, imported.module, imported, aliases_of(imported.module))
@@ -128,6 +129,9 @@ def _missing(file: Path, name: str) -> str:
         and (module := Path(*name.split("."))).with_suffix(".py").is_file()
     ):
         return refusal(name, "a config is given as a file", write=str(module.with_suffix(".py")))
+    if os.path.lexists(file):
+        what = "a link that leads to no file" if file.is_symlink() else "no file but a pipe or a device"
+        return refusal(name, f"this is {what}, and no config")
     folder = file.parent if file.parent.is_dir() else Path()
     near = sorted(str(entry) for entry in folder.iterdir() if entry.suffix in (".py", ".json"))
     return unknown_name("config file", name, near)

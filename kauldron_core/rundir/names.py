@@ -9,6 +9,7 @@ import re
 from kauldron_core.errors import ConfigError
 
 MAX_NAME_BYTES = 200  # File systems take 255; suffixes and temporary names need a few.
+_MAX_PART_BYTES = 255
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # One slash: a path object has dropped the second one.
 
 
@@ -60,8 +61,12 @@ def with_home(path: str | os.PathLike[str], *, at: str = "") -> pathlib.Path:
     """Returns `path` with the home folder in the place of `~`.
 
     Raises:
-      ConfigError: If it is the home of nobody.
+      ConfigError: If it is the home of nobody, or no file system takes so long a name.
     """
+    longest = max((len(os.fsencode(part)) for part in pathlib.PurePath(path).parts), default=0)
+    if longest > _MAX_PART_BYTES:
+        what = f"{os.fspath(path)[:40]!r}... is longer than a name can be"
+        raise ConfigError(f"{f'{at}: ' if at else ''}{what}: {longest} bytes, at most {_MAX_PART_BYTES}.")
     try:
         return pathlib.Path(path).expanduser()
     except RuntimeError as error:

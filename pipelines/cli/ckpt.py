@@ -115,12 +115,14 @@ def show(
     """Show what is in one checkpoint: STEP is a number, latest or best."""
     trust_code(place, trust=trust, trust_run=trust_run)
     folder = find_one(place, trial)
-    path = ckpts.step_path(folder.checkpoints, facts.parse_step(step, folder, metric=metric, mode=mode))
+    chosen = facts.parse_step(step, folder, metric=metric, mode=mode)
+    path = ckpts.step_path(folder.checkpoints, chosen)
     metadata = ckpts.read_metadata(path)
     if "state" not in metadata:
         raise ConfigError(f"{path}: damaged, its metadata can't be read.")
+    measured = facts.metrics(chosen, metadata, rundir.read_eval_results(folder))
     if as_json:
-        echo_json({"path": str(path), "num_bytes": facts.num_bytes(Path(path)), **metadata})
+        echo_json({"path": str(path), "num_bytes": facts.num_bytes(Path(path)), **metadata, "metrics": measured})
         return DONE
     rows = facts.arrays(metadata)
     console = make_console()
@@ -130,7 +132,7 @@ def show(
     saved_at = datetime.datetime.fromtimestamp(metadata.get("saved_at") or 0).isoformat(" ", "seconds")
     echo(f"{path}\nsaved {saved_at} at step {metadata.get('step')}, {size(facts.num_bytes(Path(path)))} on disk")
     echo(f"in memory: {parts}")
-    for name, value in (metadata.get("metrics") or {}).items():
+    for name, value in measured.items():
         echo(f"{name}: {number(value)}")
     return DONE
 

@@ -51,6 +51,10 @@ def export(
         raise ConfigError(f"--to={target}: is there already. Name a new folder.")
     if not folder.exists():
         raise ConfigError(f"{folder.path}: holds no config.json, which says what the arrays are.")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"--to={target}: can't be made: {error.strerror}.") from error
     from kauldron_core import sharding  # JAX, which a mistake needs not wait for
     from kauldron_core.train import load_trial
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,13 +52,20 @@ def entries(trial: rundir.TrialDir) -> list[Entry]:
     for step, reasons in kept.items():
         path = ckpts.step_path(trial.checkpoints, step)
         metadata = ckpts.read_metadata(path)
-        metrics = dict(metadata.get("metrics") or {})
-        for (name, at), record in outside.items():
-            if at == step and record.get("status") == "done":
-                metrics |= {f"{name}/{key}": value for key, value in record["values"].items()}
-        first = {name: value for name, value in metrics.items() if name == checkpointer.best_metric}
-        metrics = first | metrics
-        found.append(Entry(step, num_bytes(Path(path)), metadata.get("saved_at"), metrics, reasons))
+        measured = metrics(step, metadata, outside)
+        first = {name: value for name, value in measured.items() if name == checkpointer.best_metric}
+        found.append(Entry(step, num_bytes(Path(path)), metadata.get("saved_at"), first | measured, reasons))
+    return found
+
+
+def metrics(
+    step: int, metadata: Mapping[str, Any], outside: Mapping[tuple[str, int], rundir.Record]
+) -> dict[str, float]:
+    """Returns what was measured on a checkpoint, in training (its metadata) and outside (the trial's results)."""
+    found = dict(metadata.get("metrics") or {})
+    for (name, at), record in outside.items():
+        if at == step and record.get("status") == "done":
+            found |= {f"{name}/{key}": value for key, value in record["values"].items()}
     return found
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import click
@@ -173,8 +172,7 @@ def _overridden(file: konfig.ConfigFile, words: konfig.Command) -> konfig.Config
 
 def _read(path: str, args: Any) -> konfig.ConfigFile:
     """Returns the config in a file, or that of a trial's folder."""
-    rundir.refuse_address(path, at="CONFIG")
-    if not Path(path).is_file() and find_folder(path).is_dir():
+    if not rundir.local_path(path, at="CONFIG").is_file() and find_folder(path).is_dir():
         trial = rundir.find_one_trial(find_folder(path))
         if not trial.exists():
             raise ConfigError(f"{path}: this folder is no trial, it has no {trial.config_path.name}.")

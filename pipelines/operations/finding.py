@@ -6,7 +6,7 @@ import shlex
 from pathlib import Path
 
 from kauldron_core import rundir
-from kauldron_core.errors import ConfigError, listing, unknown_name
+from kauldron_core.errors import ConfigError, closest, listing
 from pipelines.recorded_command import recorded_words
 
 ROOT = "runs"
@@ -31,7 +31,10 @@ def find_run(text: str) -> rundir.RunDir:
             raise ConfigError(f"{text}: a folder of runs, and no run itself. Say which one: {listing(inside)}.")
     folder = given.parent if "/" in text else Path(ROOT)
     prefix = "" if folder == Path() else f"{folder}/"
-    raise ConfigError(unknown_name("run", text, [f"{prefix}{run.name}" for run in list_runs(folder)]))
+    names = [run.name for run in list_runs(folder)]
+    match = closest(given.name, names)
+    hint = f" Did you mean {prefix + match!r}?" if match else ""
+    raise ConfigError(f"unknown run {text!r}.{hint} Available: {listing(prefix + name for name in names)}.")
 
 
 def list_runs(root: Path) -> list[rundir.RunDir]:

@@ -14,6 +14,7 @@ from kauldron_core.errors import ConfigError
 from kauldron_core.escaping import OutputFilter
 from pipelines.cli.run import DONE, run
 from pipelines.operations.finding import find_one, find_run, is_driven
+from pipelines.terminal import echo
 
 EPILOG = """\b
 Examples:
@@ -48,6 +49,8 @@ def command(path: str, trial: str | None, follow: bool) -> int:
         if not follow and not folder.is_dir():
             raise ConfigError(f"{found.path}: has printed nothing yet; it is {found.status()}.")
     tail.print_new(is_last=not follow)
+    if not follow and tail.is_empty:
+        echo(f"note: nothing was printed{'' if is_over() else ' yet'}, {tail.folder} is empty.", err=True)
     while follow:
         # Asked before the last look, so that nothing is missed.
         follow = not is_over()
@@ -60,9 +63,15 @@ class Tail:
     """Prints what is new in the log files of a folder: standard output to standard output, error to error."""
 
     def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self._files = {folder / "stdout.log": sys.stdout, folder / "stderr.log": sys.stderr}
         self._offsets = dict.fromkeys(self._files, 0)
         self._filters = {path: OutputFilter() for path in self._files}
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing has been printed so far."""
+        return not any(self._offsets.values())
 
     def print_new(self, *, is_last: bool = False) -> None:
         """Prints what was written since the last call: lines and plain colours; everything else in it is escaped.

@@ -207,8 +207,8 @@ def test_dry_run_says_how_many_run_at_a_time_and_what_they_fill(
     out = capsys.readouterr().out
     assert re.search(r"trials +4, each with 1 CPU", out)
     assert re.search(r"at a time +1 on this machine", out)
-    # 5 checkpoints of 9,610 parameters, Adam's two moments with them.
-    assert re.search(r"disk +about 2\.3 MB \(5 checkpoints of 115 KB a trial\)", out)
+    # 5 checkpoints of 9,610 parameters, Adam's two moments with them, and what is written beside the 15 arrays.
+    assert re.search(r"disk +about 2\.6 MB \(5 checkpoints of 130 KB a trial\)", out)
     assert main([*words, "--address=10.0.0.1:6379"]) == 0
     assert "as many as the cluster carries" in capsys.readouterr().out
     assert "ray" not in sys.modules

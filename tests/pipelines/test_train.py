@@ -51,6 +51,9 @@ def test_max_to_keep_holds_after_the_end_too(tmp_path: Path) -> None:
 
 
 def test_the_same_command_again_does_nothing_more(trained: rundir.RunDir, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [f"--run.root={trained.path.parent}", "--run.name=one", "--dry-run"]
+    assert main(["sweep", DIGITS, *SMALL, *words]) == 0
+    assert "stands at   1 done; nothing would run\n" in capsys.readouterr().out
     before = rundir.read_eval_results(trained.trials()[0])
     assert train(trained.path.parent) == 0
     assert rundir.read_eval_results(trained.trials()[0]) == before
@@ -206,7 +209,7 @@ def test_the_code_of_a_run_is_used_in_a_new_process_when_it_is_trusted(tmp_path:
     ("words", "expected"),
     [
         ([], "the run is missing"),
-        (["{run}x"], "unknown run or trial"),
+        (["{run}x"], "unknown run"),
         (["{run}", "--step=15"], "unknown step 15"),
         (["{run}", "--step=lates"], "Did you mean 'latest'?"),
         (["{run}", "--evals=tset"], "Did you mean 'test'?"),

@@ -20,6 +20,12 @@ def test_u14_four_gpus_on_a_cpu_machine_are_refused_with_asked_and_available():
     assert str(caught.value) == ("run.resources: asked for GPU 4 on one node. Available: a node with GPU 0, CPU 2.")
 
 
+def test_a_resource_that_no_node_knows_is_named_with_the_closest():
+    with pytest.raises(ConfigError, match=r"run\.resources: unknown resource 'CPUS'\. Did you mean 'CPU'\?"):
+        refuse_impossible(_plan({"CPUS": 1}), [LAPTOP])
+    refuse_impossible(_plan({"disks": 1}), [LAPTOP, {**LAPTOP, "disks": 2.0}])
+
+
 def test_a_trial_must_fit_one_node_not_their_sum():
     with pytest.raises(ConfigError, match="asked for CPU 3 on one node"):
         refuse_impossible(_plan({"CPU": 3}), [LAPTOP, LAPTOP])

@@ -2,45 +2,19 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 
-from kauldron_core import konfig, rundir
+from kauldron_core import rundir
 from pipelines.cli import main
-from tests.evaluators import tiny
+from tests.pipelines.cli.refusing import refused
 from tests.privileges import modes_bind, read_only
 
 pytestmark = pytest.mark.slow
 
 DIGITS = str(Path(__file__).parents[3] / "pipelines/configs/digits.py")
 Captured = pytest.CaptureFixture[str]
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> rundir.RunDir:
-    """A run with one trained trial, evaluated at its last checkpoint."""
-    run = rundir.RunDir.create(tmp_path_factory.mktemp("runs") / "demo", {"metric": "test/losses/total", "mode": "min"})
-    trial = tiny.train(run.trial("0000").path)
-    rundir.write_status(trial, "done")
-    assert main(["eval", str(run.path), "--no-tracking"]) == 0
-    return run
-
-
-@pytest.fixture
-def run(made: rundir.RunDir, tmp_path: Path) -> rundir.RunDir:
-    konfig.trust("tests")
-    return rundir.RunDir(shutil.copytree(made.path, tmp_path / "runs" / "demo"))
-
-
-def refused(capsys: Captured, *words: str) -> str:
-    """Returns the one line with which a command ends as a mistake."""
-    capsys.readouterr()
-    assert main(words) == 2
-    captured = capsys.readouterr()
-    assert captured.err.count("\n") == 1, captured.err
-    return captured.err
 
 
 @pytest.mark.parametrize("command", ["train", "sweep"])
