@@ -91,11 +91,6 @@ def command(
 ) -> int:
     """Prepares everything, then starts it."""
     words = sorted_words(ctx)
-    if resume is not None and extend:
-        raise ConfigError(
-            f"--extend: adds the points of a command, and --resume={resume} has none but the run's. Repeat the command"
-            " with its --run.name and --extend."
-        )
     if pack is not None:
         words = replace(words, run=(*words.run, ("pack", pack)))
     trust_code(resume if resume is not None else words.config, trust=trust, trust_run=trust_run)

@@ -70,10 +70,6 @@ def test_an_option_that_would_have_no_effect_is_refused(flag: str, run: rundir.R
     assert flag.partition("=")[0].partition(".")[0] in line
 
 
-def test_new_points_and_a_run_that_goes_on_are_not_both_asked_for(capsys: Captured) -> None:
-    assert "--extend" in refused(capsys, "sweep", "--resume=demo", "--extend")
-
-
 def test_a_command_lists_the_overrides_that_it_takes(capsys: Captured) -> None:
     line = refused(capsys, "train", DIGITS, "--dry-run")
     assert "--run.PATH" in line
