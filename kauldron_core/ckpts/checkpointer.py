@@ -118,6 +118,11 @@ class Checkpointer:
         newest = self.latest_step
         return [step for step in layout.unfinished_steps(self.directory) if newest is None or step > newest]
 
+    def left_aside(self, damaged_steps: Iterable[int] = ()) -> list[str]:
+        """Returns in words which checkpoints a resume does not go on from: those that were cut, and these."""
+        cut = [f"ckpt_{step} was not complete" for step in self.unfinished_steps]
+        return cut + [f"ckpt_{step} was damaged" for step in damaged_steps]
+
     def should_save(self, step: int) -> bool:
         """Returns whether the step's number makes a checkpoint due, whatever the time."""
         return self.save_interval_steps is not None and step > 0 and step % self.save_interval_steps == 0

@@ -100,6 +100,9 @@ class StackedCheckpoints:
       folder: The folder of the pack.
       trainers: Those of its trials. One without a workdir has no pointers.
       identity: What tells this pack from others.
+
+    Attributes:
+      left_aside: In words, which checkpoints of the pack were there and are not gone on from.
     """
 
     def __init__(self, folder: str | os.PathLike[str], trainers: Sequence[Trainer], *, identity: str):
@@ -111,6 +114,7 @@ class StackedCheckpoints:
         self._identity = identity
         self._pending: dict[int, tuple[TrainState, Standing]] = {}
         self._last_step = 0
+        self.left_aside: list[str] = self._keeper.left_aside()
 
     def load(self, spec_of: SpecOf) -> Snapshot | None:
         """Returns the newest checkpoint, on the host: its step, the states and how the pack stood. None: there is none.
@@ -131,6 +135,7 @@ class StackedCheckpoints:
                 _logger.warning("%s", error)
                 damaged.append(step)
             else:
+                self.left_aside = self._keeper.left_aside(damaged)
                 for step in damaged:
                     self._keeper.set_aside(step)
                 return found

@@ -134,14 +134,15 @@ class PackLoop:
         spec = jax.eval_shape(self._programs.init, self._numbers, batch)
         self._trial_bytes = bytes_of(_resized(spec, 1))
         found = None if self._saves is None else self._saves.load(lambda size: _resized(spec, size))
+        left_aside = [] if self._saves is None else self._saves.left_aside
         found = found or self._origin(lambda size: _resized(spec, size))
         if found is None:
             self._arrange(self._indices)
-            yield from self._members.begin(None, {})
+            yield from self._members.begin(None, {}, left_aside=left_aside)
             self._states = self._programs.init(self._numbers, batch)
             return 0
         step, states, standing = found
-        yield from self._members.begin(step, standing.ended)
+        yield from self._members.begin(step, standing.ended, left_aside=left_aside)
         self._points.restore(standing.points)
         self._take_evaluators(self._points.now)
         self._scores = {int(index): score for index, score in standing.scores.items()}

@@ -107,20 +107,24 @@ class Members:
         """Returns who has ended and how, as JSON can carry it."""
         return {str(index): dataclasses.asdict(done) for index, done in self._ends.items()}
 
-    def begin(self, step: int | None, ended: dict[str, Any]) -> Iterator[MemberEvent]:
+    def begin(
+        self, step: int | None, ended: dict[str, Any], *, left_aside: Sequence[str] = ()
+    ) -> Iterator[MemberEvent]:
         """Goes on from a checkpoint; tells of those that had ended before it how they did.
 
         Args:
           step: Its step, None where there is none.
           ended: What `ended` returned then.
+          left_aside: In words, which checkpoints are not gone on from.
         """
         self._began_at = step
+        aside = {"left_aside": list(left_aside)} if left_aside else {}
         yield from self.tell_ended(ended)
         for index in self.running:
             log = self._log(index)
             if log is not None and (step is not None or log.attempt > 1):
                 # -1: what an earlier attempt did before its first checkpoint happens again, step 0 included.
-                log.append(rundir.RESUMED_FROM, -1 if step is None else step)
+                log.append(rundir.RESUMED_FROM, -1 if step is None else step, **aside)
             if (
                 step is not None
                 and self._has_checkpoint(index, step)

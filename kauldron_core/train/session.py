@@ -97,13 +97,13 @@ class Session:
 
     def restore_or_init(self) -> tuple[TrainState, int]:
         """Returns the newest state and its step; a new one where there is no checkpoint."""
-        step, left_aside = 0, list[str]()
+        step = 0
+        left_aside = self._checkpointer.left_aside() if self._checkpointer is not None else []
         if self._checkpointer is not None and self._checkpointer.latest_step is not None:
-            left_aside += [f"ckpt_{cut} was not complete" for cut in self._checkpointer.unfinished_steps]
             found = self._checkpointer.load(self._trainer.state_specs)
+            left_aside = self._checkpointer.left_aside(found.damaged_steps)
             for damaged in found.damaged_steps:
                 self._checkpointer.set_aside(damaged)
-                left_aside.append(f"ckpt_{damaged} was damaged")
             self._data.set_state(found.data_state)
             state, step = found.state, found.step
         else:

@@ -146,6 +146,19 @@ def test_a_pack_that_is_killed_between_two_pointers_resumes_all_its_trials(tmp_p
         assert len(events) == len(set(events)) and {("checkpoint", 5), ("done", 12)} <= set(events)
 
 
+def test_a_pack_says_which_of_its_checkpoints_it_left_aside(tmp_path: Any) -> None:
+    """F25: in the events of each of its trials, whose states lie in the checkpoints of the pack."""
+    trials, folder = trials_of(2, tmp_path), tmp_path / "pack"
+    packs.train(trials, folder=folder)
+    (folder / "checkpoints" / "ckpt_12" / "state" / "manifest.ocdbt").unlink()
+    (folder / "checkpoints" / "ckpt_13").mkdir()
+    assert packs.train(trials, folder=folder).statuses == ("done", "done")
+    for index in (0, 1):
+        events = rundir.EventFollower(tmp_path / "trials" / str(index) / "events").poll()
+        (event,) = [event for event in events if event["kind"] == rundir.RESUMED_FROM]
+        assert (event["step"], event["left_aside"]) == (10, ["ckpt_13 was not complete", "ckpt_12 was damaged"])
+
+
 @pytest.mark.process
 @pytest.mark.soak
 def test_a_pack_that_is_killed_again_and_again_comes_to_the_same_bits(tmp_path: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pathlib
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -167,9 +168,34 @@ def test_a_resume_says_what_it_left_aside(tmp_path: pathlib.Path) -> None:
     newest = kd.ckpts.latest_step(tmp_path / "checkpoints")
     (tmp_path / "checkpoints" / "ckpt_9").mkdir()
     experiments.trainer(tmp_path, num_train_steps=12).train()
-    (event,) = [one for one in rundir.EventFollower(tmp_path / "events").poll() if one["kind"] == rundir.RESUMED_FROM]
+    (event,) = _resumes(tmp_path)
     assert (event["step"], event["left_aside"]) == (newest, ["ckpt_9 was not complete"])
     assert going_on(event) == f"goes on from step {newest}; ckpt_9 was not complete and is set aside"
+
+
+def test_a_resume_says_which_checkpoint_was_damaged(tmp_path: pathlib.Path) -> None:
+    """F25: it is set aside like one that was cut."""
+    experiments.trainer(tmp_path, num_train_steps=8).train()
+    before, newest = kd.ckpts.all_steps(tmp_path / "checkpoints")[-2:]
+    (tmp_path / "checkpoints" / f"ckpt_{newest}" / "state" / "manifest.ocdbt").unlink()
+    experiments.trainer(tmp_path, num_train_steps=12).train()
+    (event,) = _resumes(tmp_path)
+    assert (event["step"], event["left_aside"]) == (before, [f"ckpt_{newest} was damaged"])
+
+
+def test_a_start_says_what_was_cut_before_there_was_a_checkpoint(tmp_path: pathlib.Path) -> None:
+    """F25: nothing to go on from is no reason to be silent about what lies there."""
+    experiments.trainer(tmp_path, num_train_steps=2).train()
+    for step in kd.ckpts.all_steps(tmp_path / "checkpoints"):
+        shutil.rmtree(tmp_path / "checkpoints" / f"ckpt_{step}")
+        (tmp_path / "checkpoints" / f"ckpt_{step}").mkdir()
+    experiments.trainer(tmp_path, num_train_steps=4).train()
+    (event,) = _resumes(tmp_path)
+    assert going_on(event).startswith("goes on from the beginning, there was no checkpoint; ckpt_")
+
+
+def _resumes(folder: pathlib.Path) -> list[dict[str, object]]:
+    return [one for one in rundir.EventFollower(folder / "events").poll() if one["kind"] == rundir.RESUMED_FROM]
 
 
 _RANDOMLY_KILLED = """
