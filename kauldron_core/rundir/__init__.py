@@ -31,7 +31,7 @@ from kauldron_core.rundir.json_text import dumps, strict
 from kauldron_core.rundir.layout import FORMAT, PackDir, RunDir, TrialDir
 from kauldron_core.rundir.leases import Holder, Lease, read_holder
 from kauldron_core.rundir.ledger import Strategy, Wanted, due, has_ended
-from kauldron_core.rundir.lock import RunLock
+from kauldron_core.rundir.lock import RunLock, is_locked
 from kauldron_core.rundir.names import (
     check_name,
     check_path,
@@ -134,6 +134,7 @@ __all__ = [
     "has_ended",
     "in_use",
     "is_committed",
+    "is_locked",
     "is_watched_by_run",
     "list_eval_results",
     "list_segments",

@@ -35,9 +35,7 @@ class RunLock:
         Raises:
           ConfigError: If another driver holds it; the message names host and process.
         """
-        holder = leases.read_holder(self.path)
-        if holder is not None and holder.ahead_s and _is_in_use(holder):
-            holder = self._watched(holder)
+        holder = _look(self.path, self._ttl_s)
         if holder is None or not _is_in_use(holder):
             self._lease = leases.Lease.claim(self.path, after=holder, ttl_s=self._ttl_s, note="driver")
         if self._lease is None:
@@ -45,22 +43,6 @@ class RunLock:
         self._lease.keep_alive()
         atomic.begin_use(self.path.parent)
         return self
-
-    def _watched(self, holder: leases.Holder) -> leases.Holder | None:
-        """Returns the holder after a while: as one that gave the lock back, if its heartbeat has not moved."""
-        wait_s = self._ttl_s / 2
-        _logger.warning(
-            "%s: the lock of %s is dated %.0f min ahead: a clock is wrong. Looking for %.0f s whether it lives.",
-            *(self.path.parent, holder, holder.ahead_s / 60, wait_s),
-        )
-        deadline = time.monotonic() + wait_s
-        while time.monotonic() < deadline:
-            time.sleep(min(1.0, wait_s / 10))
-            again = leases.read_holder(self.path)
-            if again is None or again.generation != holder.generation or again.age_s < holder.age_s:
-                return again
-            holder = again
-        return dataclasses.replace(holder, is_released=True)
 
     def is_held(self) -> bool:
         """Returns whether this process may go on writing; False once another one has taken over."""
@@ -88,6 +70,36 @@ class RunLock:
             f"{run}: in use by another driver ({holder}, last sign of life {max(holder.age_s, 0):.0f} s ago)."
             f" Wait for it, end it, or choose another run directory.{clock}"
         )
+
+
+def is_locked(path: str | os.PathLike[str], *, ttl_s: float = TTL_S) -> bool:
+    """Returns whether a driver that `RunLock` would not take over from holds the lock `path`; may watch it as that."""
+    holder = _look(pathlib.Path(path), ttl_s)
+    return holder is not None and _is_in_use(holder)
+
+
+def _look(path: pathlib.Path, ttl_s: float) -> leases.Holder | None:
+    """Returns who holds a lock: one that is dated ahead as it is known after it was watched for a while."""
+    holder = leases.read_holder(path)
+    if holder is not None and holder.ahead_s and _is_in_use(holder):
+        return _watched(path, holder, wait_s=ttl_s / 2)
+    return holder
+
+
+def _watched(path: pathlib.Path, holder: leases.Holder, *, wait_s: float) -> leases.Holder | None:
+    """Returns the holder after a while: as one that gave the lock back, if its heartbeat has not moved."""
+    _logger.warning(
+        "%s: the lock of %s is dated %.0f min ahead: a clock is wrong. Looking for %.0f s whether it lives.",
+        *(path.parent, holder, holder.ahead_s / 60, wait_s),
+    )
+    deadline = time.monotonic() + wait_s
+    while time.monotonic() < deadline:
+        time.sleep(min(1.0, wait_s / 10))
+        again = leases.read_holder(path)
+        if again is None or again.generation != holder.generation or again.age_s < holder.age_s:
+            return again
+        holder = again
+    return dataclasses.replace(holder, is_released=True)
 
 
 def _is_in_use(holder: leases.Holder) -> bool:

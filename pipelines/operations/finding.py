@@ -95,8 +95,13 @@ def find_folder(text: str | Path) -> Path:
     return places[0]
 
 
+def has_driver(run: rundir.RunDir) -> bool:
+    """Returns whether a driver holds the run, for who acts on that: one whose clock is ahead is watched for a while."""
+    return rundir.is_locked(run.path / ".lock")
+
+
 def is_driven(run: rundir.RunDir) -> bool:
-    """Returns whether a driver is at work on the run."""
+    """Returns whether a driver seems to be at work on the run, at once."""
     return rundir.Lease.is_live(run.path / ".lock")
 
 

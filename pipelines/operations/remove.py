@@ -11,7 +11,7 @@ import click
 from kauldron_core import rundir
 from kauldron_core.errors import ConfigError
 from pipelines.cli.run import DONE, run
-from pipelines.operations.finding import find_run, is_driven
+from pipelines.operations.finding import find_run, has_driver
 from pipelines.report import count
 from pipelines.report.tables import size
 from pipelines.terminal import confirm, echo
@@ -42,7 +42,7 @@ def command(path: str, yes: bool) -> int:
         raise ConfigError(
             f"{run_dir.path}: is a link to {run_dir.path.resolve()}. Name that, or remove the link itself."
         )
-    if is_driven(run_dir):
+    if has_driver(run_dir):
         raise ConfigError(f"{run_dir.path}: a driver is at work on it. First: kdr stop {path} --wait")
     own = list(own_paths(run_dir))
     total = sum(_size(one) for one in own)

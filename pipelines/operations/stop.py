@@ -13,7 +13,7 @@ import click
 from kauldron_core import rundir
 from kauldron_core.errors import ConfigError, RunFailed
 from pipelines.cli.run import DONE, run
-from pipelines.operations.finding import find_run, is_driven
+from pipelines.operations.finding import find_run, has_driver, is_driven
 from pipelines.report import count
 from pipelines.terminal import echo
 from ray_cluster import control
@@ -40,7 +40,7 @@ def command(path: str, trial: str | None, wait: bool) -> int:
     """
     run_dir = find_run(path)
     found = rundir.find_trial(run_dir, trial) if trial is not None else None
-    if not is_driven(run_dir):
+    if not has_driver(run_dir):
         raise ConfigError(f"{run_dir.path}: no driver is at work on it, so there is nothing to stop.")
     reason = f"kdr stop by {_user()}"
     if found is None:

@@ -217,6 +217,7 @@ def test_a_driver_that_is_gone_and_whose_clock_was_ahead_is_taken_over(
     assert lease is not None
     pretend_other_host(tmp_path / "lock")
     date_ahead(tmp_path / "lock")
+    assert not rundir.is_locked(tmp_path / "lock", ttl_s=0.4), "also for `kdr rm`, which holds no lock itself"
     with rundir.RunLock(tmp_path / "lock", ttl_s=0.4) as lock:
         assert lock.is_held()
     assert "the lock of node7 pid 4242 is dated 60 min ahead: a clock is wrong" in caplog.text
@@ -239,6 +240,7 @@ def test_a_driver_that_lives_and_whose_clock_is_ahead_is_told_with_its_clock(tmp
     thread.start()
     try:
         time.sleep(0.1)
+        assert rundir.is_locked(tmp_path / "lock", ttl_s=0.6)
         message = r"in use by another driver \(node7 pid 4242.*The clock of node7 is 6\d min ahead; set it"
         with pytest.raises(ConfigError, match=message), rundir.RunLock(tmp_path / "lock", ttl_s=0.6):
             pass
