@@ -55,9 +55,16 @@ def machine_fault(error: BaseException | None) -> MachineFault | None:
             text = ": ".join([" -> ".join(places), str(error.strerror)] if places else [str(error.strerror)])
             return MachineFault(_short(text), error.errno in _USERS_TO_MEND, tuple(notes))
         if _WORDS.search(str(error)):
-            return MachineFault(_short(f"{type(error).__name__}: {error}"), False, tuple(notes))
+            return MachineFault(_short(_line_with_words(error)), False, tuple(notes))
         error = error.__cause__
     return None
+
+
+def _line_with_words(error: BaseException) -> str:
+    """Returns the line of an error's text that says what was refused: the text may be another process's traceback."""
+    lines = str(error).strip().splitlines()
+    last = next(line.strip() for line in reversed(lines) if _WORDS.search(line))
+    return last if len(lines) > 1 else f"{type(error).__name__}: {last}"
 
 
 def _short(text: str) -> str:
