@@ -54,7 +54,8 @@ twice ends the trial.
 
 EPILOG = """\b
 Examples:
-  kdr sweep pipelines/configs/digits.py --sweep.optimizer.learning_rate='[1e-3, 1e-2]' --run.name=demo
+  kdr sweep pipelines/configs/digits.py --sweep.optimizer.learning_rate='[1e-3, 1e-2]' \\
+      --sweep.model.hidden='[32, 128]' --run.name=demo
   kdr sweep pipelines/configs/digits.py --sweep.model.hidden='[32, 128]' --seeds=5 --dry-run
   kdr sweep pipelines/configs/digits.py --sweep.model.hidden='[32, 64, 128]' --run.name=demo --extend
   kdr sweep CONFIG.py --sweep.optimizer.learning_rate='loguniform(1e-4, 1e-1)' --run.search=optuna \\

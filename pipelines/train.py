@@ -48,7 +48,8 @@ EPILOG = """\b
 Examples:
   kdr train pipelines/configs/digits.py
   kdr train pipelines/configs/digits.py --cfg.model.hidden=128 --cfg.optimizer.learning_rate=1e-2 --run.name=wide
-  kdr train pipelines/configs/digits.py --cfg.num_train_steps=2000 --run.name=longer --start-from=runs/demo
+  kdr train pipelines/configs/digits.py --cfg.model.hidden=128 --cfg.num_train_steps=2000 --run.name=longer \\
+      --start-from=runs/demo/trials/3
 """
 
 

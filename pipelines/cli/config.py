@@ -27,7 +27,7 @@ COMMANDS = {
 EPILOG = """\b
 Examples:
   kdr config show pipelines/configs/digits.py --cfg.model.hidden=32
-  kdr config diff runs/demo/trials/0000-hidden=32 runs/demo/trials/0001-hidden=128
+  kdr config diff runs/demo/trials/0 runs/demo/trials/3
   kdr config validate pipelines/configs/digits.py --sweep.model.hidden='[32, 128]'
   kdr config schema pipelines/configs/digits.py
 """

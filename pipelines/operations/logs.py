@@ -18,7 +18,6 @@ from pipelines.terminal import echo
 
 EPILOG = """\b
 Examples:
-  kdr logs demo
   kdr logs demo 3
   kdr logs demo 0003-learning_rate=0.01 --follow
   kdr logs demo evaluator-eval-0-0

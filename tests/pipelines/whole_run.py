@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 
 import evaluators
@@ -16,19 +17,19 @@ from ray_cluster.spec import PlannedTrial
 DIGITS = "pipelines/configs/digits.py"
 PIPELINE = "pipelines/configs/digits_pipeline.py"
 STEPS = 4
-SMALL = (
-    "--cfg.model.hidden=8",
+SHORT = (
     f"--cfg.num_train_steps={STEPS}",
     "--cfg.log_metrics_every=2",
     "--cfg.checkpointer.save_interval_steps=2",
     "--cfg.train_ds.batch_size=16",
     "--cfg.evals.test.num_batches=1",
 )
+SMALL = ("--cfg.model.hidden=8", *SHORT)
 
 
 def make(root: Path) -> None:
     """Fills `root` with `demo` (trials 0 and 1 in a pack, 2 alone), `search`, and the pipeline `digits-pipeline`."""
-    run = _lay_out(root, "demo", "--sweep.optimizer.learning_rate=[1e-3, 1e-2, 3e-2]")
+    run = lay_out(root, "demo", "--sweep.optimizer.learning_rate=[1e-3, 1e-2, 3e-2]")
     zero, one, two = run.trials()
     _train_pack(run, [zero.name, one.name])
     train.load_trial(two).train()
@@ -46,8 +47,8 @@ def make(root: Path) -> None:
     _make_pipeline(root)
 
 
-def _lay_out(root: Path, name: str, *words: str) -> rundir.RunDir:
-    command = konfig.read_command([DIGITS, f"--run.root={root}", f"--run.name={name}", *SMALL, *words])
+def lay_out(root: Path, name: str, *words: str, small: Iterable[str] = SMALL) -> rundir.RunDir:
+    command = konfig.read_command([DIGITS, f"--run.root={root}", f"--run.name={name}", *small, *words])
     prepared = planning.prepare(command, experiments.read_spec(command), command=f"kdr sweep {DIGITS}")
     prepared.write_sources()
     run = layout.lay_out(prepared.plan)
@@ -66,7 +67,7 @@ def _train_pack(run: rundir.RunDir, names: list[str]) -> None:
 
 def _make_search(root: Path) -> None:
     words = ("--run.search=optuna", "--run.metric=train/losses/total", "--run.mode=min", "--run.num_samples=3")
-    run = _lay_out(root, "search", "--sweep.optimizer=[optax.sgd(0.05), optax.adam(1e-3)]", *words)
+    run = lay_out(root, "search", "--sweep.optimizer=[optax.sgd(0.05), optax.adam(1e-3)]", *words)
     search = planning.resume(run).plan.search
     assert search is not None
     trials: list[PlannedTrial] = [search.make_trial(at, point) for at, point in enumerate(search.space.ends())]
