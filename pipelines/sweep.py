@@ -236,6 +236,8 @@ def _conclude(
     """Prints what came of a sweep, and returns the exit status."""
     view_command = recorder.store.view_command if recorder is not None else None
     print_results(report.console, results, view_command=view_command, evaluators=evaluators, ranking=ranking)
+    for error in results.evaluator_errors:
+        report.say(f"{count(len(results.pending_evaluations), 'evaluation')} not made: {' '.join(error.split())}")
     if not results.ok:
         has_failed = any(row.status == "failed" for row in results.rows)
         report.say(f"Not everything is done. To go on: {resume_command}{' --retry-failed' * has_failed}")

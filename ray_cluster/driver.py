@@ -57,9 +57,11 @@ def run(plan: Plan, *, address: str = "local", sidecars: Sequence[Sidecar] = ())
 
         def conclude() -> Results:
             results = sweeping.results()
-            if not isinstance(ground.lost, RunGone):
-                collect.write_table(results, run_dir)
-            threads.close(results)
+            try:
+                if not isinstance(ground.lost, RunGone):
+                    collect.write_table(results, run_dir)
+            finally:
+                threads.close(results)
             return results
 
         def abandon(loss: RunFailed) -> None:
@@ -72,7 +74,7 @@ def run(plan: Plan, *, address: str = "local", sidecars: Sequence[Sidecar] = ())
             if sweeping.is_anything_missing():
                 _import_tune()
                 with session.ray_session(run_dir, address, sends=shipping.runtime_env(plan.sweep)), ground:
-                    ground.watch_ray(session.lost_process)
+                    ground.watch_ray(session.watch())
                     interrupts.install()
                     sweeping.phases.end("ray_start")
                     sweeping.run()

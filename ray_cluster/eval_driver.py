@@ -58,7 +58,7 @@ def _watch(job: EvalJob, private: str) -> Ground:
             session.end_process(loss, functools.partial(shutil.rmtree, private, ignore_errors=True))
 
     ground = Ground(shared_folder(job.run_dir), on_loss, command=("kdr", "eval", "{}"))
-    ground.watch_ray(session.lost_process)
+    ground.watch_ray(session.watch())
     return ground
 
 

@@ -14,6 +14,7 @@ import ray
 from ray.exceptions import RayActorError, RayTaskError
 
 from kauldron_core import masking, rundir
+from kauldron_core.machine import machine_fault
 from ray_cluster.evaluator_worker import EvaluatorWorker
 from ray_cluster.jax_process import ProcessSettings
 from ray_cluster.placement import actor_options
@@ -95,6 +96,7 @@ class EvaluatorActors:
     def __init__(self):
         self._actors: list[Actor] = []
         self._tries: collections.Counter[Hashable] = collections.Counter()
+        self._num_refusals = 0
         self.errors: list[str] = []
 
     def __iter__(self) -> Iterator[Actor]:
@@ -149,6 +151,9 @@ class EvaluatorActors:
 
         Args:
           timeout_s: How long to wait for the first that ends.
+
+        Raises:
+          Exception: What the machine refuses all of them, such as space on a disk that is full.
         """
         pending = [actor.pending for actor in self._actors if actor.pending is not None]
         if pending and timeout_s:
@@ -172,9 +177,11 @@ class EvaluatorActors:
         if value is None or actor.work is None:
             return None
         work, actor.work = actor.work, None
+        self._num_refusals = 0
         return Outcome(work, value)
 
     def _after_failure(self, actor: Actor, error: str, cause: BaseException | None) -> Outcome | None:
+        self._count_refusals(cause)
         work, actor.work = actor.work, None
         _logger.warning("evaluator, at %s: %s", str(work or "its start")[:_MAX_SHOWN], error.splitlines()[0])
         actor.end()
@@ -184,6 +191,13 @@ class EvaluatorActors:
             self.errors.append(f"evaluators of job group {actor.pool.job_group!r} don't start: {error}")
             self._actors.remove(actor)
         return None if work is None else Outcome(work, None, error, cause, self.is_worn_out(work))
+
+    def _count_refusals(self, cause: BaseException | None) -> None:
+        """Raises what a machine refuses again and again: a process made anew meets the same."""
+        fault = machine_fault(cause)
+        self._num_refusals = self._num_refusals + 1 if fault is not None and not fault.is_mistake else 0
+        if cause is not None and self._num_refusals > len(self._actors):
+            raise cause
 
 
 def record_given_up(trial: rundir.TrialDir, name: str, step: int, error: str) -> rundir.Record:

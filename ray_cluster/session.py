@@ -12,6 +12,7 @@ import signal
 import socket
 import sys
 import tempfile
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -33,6 +34,12 @@ _TEMP_PREFIX = "kdr-"
 _IN_USE = ".in-use"
 _OBJECT_STORE_BYTES = 256 * 1024**2
 _NEEDED = ("gcs_server", "raylet")
+_KNOCK_EVERY_S, _SILENCE_S = 2.0, 40.0
+"""A joined cluster's control service may be restarted; after a minute without it Ray ends this process, in pages."""
+
+_LEAST_MISSES = 3
+"""Knocks that nobody has answered: a process that was suspended looks once after a long time."""
+
 _ANSWER_S = 15.0
 """A node that does not see the run directory says so after ten; one that is gone says nothing."""
 
@@ -158,9 +165,52 @@ def _knock(address: str) -> None:
     if not host or not port.isdecimal():
         return  # Ray says what it makes of it.
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER_S).close()
+        _connect(address, timeout_s=_ANSWER_S)
     except OSError as error:
         raise ConfigError(f"--address: no Ray answers at {address!r}: {error.strerror or error}.") from error
+
+
+def _connect(address: str, *, timeout_s: float) -> None:
+    """Raises an `OSError` where nothing answers."""
+    host, _, port = address.rpartition(":")
+    socket.create_connection((host.strip("[]"), int(port)), timeout=timeout_s).close()
+
+
+def watch() -> Callable[[], str | None]:
+    """Returns what says which part of the Ray that is connected has gone that nothing goes on without; None: none."""
+    node: Any = worker._global_node
+    if node is not None and node.all_processes:
+        return lost_process
+    return Listener(ray.get_runtime_context().gcs_address).lost
+
+
+class Listener:
+    """Something at an address that has to answer a knock now and then, such as the control service of a cluster.
+
+    Args:
+      address: `host:port`.
+      knock_every_s: How often it is knocked at; a knock waits as long at most.
+      silence_s: For how long none may be answered.
+    """
+
+    def __init__(self, address: str, *, knock_every_s: float = _KNOCK_EVERY_S, silence_s: float = _SILENCE_S):
+        self._address = address
+        self._knock_every_s = knock_every_s
+        self._silence_s = silence_s
+        self._heard_at = self._knock_at = time.monotonic()
+        self._num_misses = 0
+
+    def lost(self) -> str | None:
+        """Returns what it is once it has been silent for so long; to be called again and again."""
+        if time.monotonic() < self._knock_at:
+            return None
+        self._num_misses += 1
+        with contextlib.suppress(OSError):
+            _connect(self._address, timeout_s=self._knock_every_s)
+            self._heard_at, self._num_misses = time.monotonic(), 0
+        self._knock_at = time.monotonic() + self._knock_every_s
+        is_silent = self._knock_at - self._heard_at > self._silence_s and self._num_misses >= _LEAST_MISSES
+        return f"control service at {self._address}" if is_silent else None
 
 
 def lost_process() -> str | None:
@@ -173,7 +223,7 @@ def lost_process() -> str | None:
 def kill_own_ray() -> None:
     """Ends what is left of a Ray that has lost a process, without asking it; its folder stays for the next driver."""
     node: Any = worker._global_node
-    if node is None:
+    if node is None or not node.all_processes:
         return
     leaders = [info.process.pid for infos in node.all_processes.values() for info in infos]
     node.kill_all_processes(check_alive=False, allow_graceful=False)

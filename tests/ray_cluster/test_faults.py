@@ -165,3 +165,14 @@ def test_a_trial_that_hangs_and_a_disk_that_is_full_or_can_not_be_written(run_di
     # Resumed from their checkpoints, and bit for bit what the others came to.
     first, second = (jax.tree.leaves(_state(run, name)) for name in ("0000", "0001"))
     assert all(np.array_equal(one, other) for one, other in zip(first, second, strict=True))
+
+
+def test_a_disk_that_takes_no_result_ends_evaluation_and_leaves_what_is_due(run_dir):
+    """F26: evaluators were started again and again, three times for each checkpoint."""
+    config = tiny.config()
+    config.evals["test"].ds.loader = tiny.load_test_and_fill_disk
+    results = ray_cluster.run(tiny.plan(run_dir, tiny.planned(0, config), env={"FULL_DISK": "1"}))
+    assert [row.status for row in results.rows] == ["done"]
+    assert results.pending_evaluations == tuple(("0000", "test", step) for step in tiny.STEPS)
+    (error,) = results.evaluator_errors
+    assert "File too large" in error
