@@ -13,6 +13,9 @@ from ray_cluster.board import StatusBoard
 from ray_cluster.spaces import Point, identity
 from ray_cluster.spec import Plan, PlannedTrial, SearchPlan
 
+_OF_NEW_TRIAL = ("config.json", "status.json")
+"""What the folder of a trial holds of which nothing has run."""
+
 
 class GrowingTrials:
     """The trials of a search: those that stand in the run directory, and those that are added.
@@ -48,6 +51,7 @@ class GrowingTrials:
         self._made = Counter(identity(trial.overrides) for trial in plan.trials)
         names = set(unfinished)
         self._waiting = [trial for trial in plan.trials if trial.name in names]
+        self._remove_unlisted()
 
     def waiting(self) -> PlannedTrial | None:
         """Returns a trial that an earlier driver has left unfinished, if any is left."""
@@ -84,6 +88,15 @@ class GrowingTrials:
         layout.write_list(self._run, self.trials)
         self._board.add(trial.name, trial.overrides)
         return trial
+
+    def _remove_unlisted(self) -> None:
+        """Removes what a driver has left that was killed between the folder of a trial and its place in the list."""
+        listed = {trial.name for trial in self.trials}
+        for folder in self._run.trials():
+            # One in which anything has happened stays, wherever it comes from.
+            is_new = all(path.name in _OF_NEW_TRIAL for path in folder.path.iterdir())
+            if is_new and folder.name not in listed and folder.status() == "queued":
+                rundir.remove(folder.path, inside=self._run)
 
     def describe(self, trial: PlannedTrial) -> dict[str, Any]:
         """Returns what the supervisor of a trial is told."""

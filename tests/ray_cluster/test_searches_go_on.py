@@ -114,6 +114,21 @@ def test_a_driver_that_was_killed_with_trials_open_goes_on_to_new_points(tmp_pat
     assert len(set(points)) == 20
 
 
+def test_a_trial_that_a_killed_driver_did_not_list_is_made_anew(tmp_path: Path) -> None:
+    """F04: its folder stayed queued for ever beside the trials of the driver that went on."""
+    words = [RATE, HIDDEN, "--run.search=optuna"]
+    _search(tmp_path, words, 2)
+    run = rundir.RunDir(tmp_path / "s")
+    for name in ("0002-made", "0002-begun"):
+        run.trial(name).create("{}")
+        rundir.write_status(run.trial(name), "queued")
+    with rundir.EventWriter(run.trial("0002-begun").events) as events:
+        events.append("metrics", 10, split="train", values={"losses/total": 0.0})
+    _search(tmp_path, words, 3)
+    listed = [row["name"] for row in run.sweep["trials"]]
+    assert sorted(trial.name for trial in run.trials()) == sorted([*listed, "0002-begun"])
+
+
 def test_a_searcher_that_can_not_be_told_is_asked_again(tmp_path: Path) -> None:
     """F04: of others of Tune the suggestions that stand are repeated before new ones are made."""
     konfig.trust("tests")
