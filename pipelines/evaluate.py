@@ -233,8 +233,9 @@ def _start_recorder(run_dir: rundir.RunDir, console: Console) -> RecorderProcess
     if not run_dir.exists():
         return None
     fault = rundir.try_writing(run_dir.path)
-    if fault is not None:
-        console.print(f"not recorded in MLflow: {run_dir.path}: {fault.strerror}", markup=False, soft_wrap=True)
+    reason = f"{run_dir.path}: {fault.strerror}" if fault is not None else run_dir.damage()
+    if reason is not None:
+        console.print(f"not recorded in MLflow: {reason}", markup=False, soft_wrap=True)
         return None
     recorder = RecorderProcess(
         Store.at(run_dir.path.absolute().parent),

@@ -102,3 +102,31 @@ UNCALLED: Final = frozenset(
 
 NAMED_MODULES: Final = tuple(_NAMES)
 """Where those names live: an object found elsewhere is allowed if one of these modules lists it."""
+
+OF_THE_MACHINE = frozenset(
+    {
+        "builtins",
+        "code",
+        "codeop",
+        "ctypes",
+        "importlib",
+        "io",
+        "marshal",
+        "multiprocessing",
+        "os",
+        "pathlib",
+        "pickle",
+        "posix",
+        "pty",
+        "runpy",
+        "shutil",
+        "signal",
+        "socket",
+        "subprocess",
+        "sys",
+        "tempfile",
+        "threading",
+        "urllib",
+    }
+)
+"""Modules of Python that run programs, write files or reach others: how to trust one of them is not suggested."""

@@ -16,7 +16,7 @@ from typing import Any
 
 from kauldron_core.errors import ConfigError
 from kauldron_core.konfig import project_trust
-from kauldron_core.konfig.trust_lists import MODULES, NAMED_MODULES, NAMES, OWN_PACKAGES, UNCALLED, Kind
+from kauldron_core.konfig.trust_lists import MODULES, NAMED_MODULES, NAMES, OF_THE_MACHINE, OWN_PACKAGES, UNCALLED, Kind
 
 COPY_PREFIX = project_trust.COPY_PREFIX
 
@@ -161,6 +161,8 @@ def _refusal(full: str, module: str) -> str:
         return f"the config uses {full!r} of the code copy of its run; {_ADVICE} {flag}, in Python {call}"
     if root in OWN_PACKAGES:
         return f"a config file may not use {full!r}"
+    if root in OF_THE_MACHINE:
+        return f"the config file uses {full!r}, which is not trusted: it reaches the whole machine"
     flag, call = f"--trust={root}", f"konfig.trust({root!r})"
     return f"the config file uses {full!r}, which is not trusted; {_ADVICE} {flag}, in Python {call}"
 

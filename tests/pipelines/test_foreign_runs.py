@@ -172,6 +172,9 @@ def test_a_damaged_run_does_not_hide_the_others(
     assert main(["sweep", f"--resume={broken.path}", "--dry-run"]) == 2
     assert f"{broken.sweep_path}: damaged" in capsys.readouterr().err
     assert main(["record", str(broken.path)]) == 2
+    capsys.readouterr()
+    assert main(["eval", str(broken.path), "--step=all"]) in (1, 2)
+    assert "MLflow at" not in capsys.readouterr().out
     assert main(["rm", str(broken.path), "--yes"]) == 0
     assert not broken.path.exists()
 

@@ -274,6 +274,13 @@ def test_an_untrusted_enum_is_kept_unread(tmp_path):
         konfig.resolve(cfg)
 
 
+@pytest.mark.parametrize("name", ["os:system", "subprocess:run", "builtins:exec", "pathlib:Path.unlink"])
+def test_nobody_is_told_how_to_trust_what_reaches_the_whole_machine(name):
+    """F42: the refusal of `os.system` in a foreign config advised `--trust=os`."""
+    with pytest.raises(konfig.UntrustedError, match=r"not trusted: it reaches the whole machine$"):
+        konfig.resolve(konfig.from_json(json.dumps({"x": call(name, "true")})))
+
+
 @pytest.mark.process
 def test_loading_and_refusing_imports_nothing(tmp_path):
     document = {"x": call("flax.io:rmtree", "/nowhere"), "y": call("optax:adam")}
