@@ -10,6 +10,8 @@ from kauldron_core.rundir.reading import Check, Misfit
 
 MAX_WHOLE = 1 << 62
 LARGEST = 10**300
+LAST_MOMENT = 250_000_000_000
+"""In the year 9892: `datetime` ends with the year 9999."""
 
 
 def anything(value: Any, at: str) -> None:
@@ -37,6 +39,11 @@ def whole(value: Any, at: str) -> None:
     """Takes a whole number that a table and a database can hold."""
     is_whole = isinstance(value, int) and not isinstance(value, bool)
     _require(is_whole and -MAX_WHOLE < value < MAX_WHOLE, value, at, "a whole number")
+
+
+def moment(value: Any, at: str) -> None:
+    """Takes seconds since 1970 that a calendar can show."""
+    _require(is_number(value) and 0 <= value < LAST_MOMENT, value, at, "a time in seconds since 1970")
 
 
 def flag(value: Any, at: str) -> None:
@@ -196,7 +203,7 @@ METADATA = record(
     {},
     {
         "step": whole,
-        "saved_at": maybe(number),
+        "saved_at": maybe(moment),
         "owner": maybe(text),
         "metrics": maybe(by_name(number)),
         "state": by_name(text),
@@ -244,7 +251,7 @@ def status(statuses: Collection[str]) -> Check:
     texts = dict.fromkeys(("error", "last_error", "reason"), maybe(text))
     return record(
         {"status": one_of(statuses)},
-        {**texts, "time_ms": number, "step": maybe(whole), "attempt": maybe(whole), "pack": maybe(name)},
+        {**texts, "time_ms": whole, "step": maybe(whole), "attempt": maybe(whole), "pack": maybe(name)},
     )
 
 

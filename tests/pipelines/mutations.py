@@ -152,7 +152,7 @@ def _read(path: Path) -> list[Any] | None:
     try:
         text = path.read_text()
         return [json.loads(line) for line in text.splitlines()] if path.suffix == ".jsonl" else [json.loads(text)]
-    except (ValueError, OSError):
+    except (ValueError, OSError, RecursionError):  # The last one of what an earlier mutation has nested deep.
         return None
 
 

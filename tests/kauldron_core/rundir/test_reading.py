@@ -73,6 +73,12 @@ ROW = {"name": "0000-a=1", "index": 0, "fingerprint": "x", "overrides": [["a", 1
         (formats.EVENT, {"kind": "metrics", "step": 1}, "it lacks time_ms"),
         (formats.POINTER, {"pack": "x", "row": True, "size": 1}, "row is True, not a whole number"),
         (formats.STAGE, {"identity": "x", "run": "/tmp", "seconds": 1.0}, "run is no name"),
+        (formats.STAGE, {"identity": "x", "run": "a"}, "it lacks seconds"),
+        (formats.METADATA, {"state": {}, "saved_at": float("inf")}, "saved_at is inf, not a time in seconds"),
+        (formats.METADATA, {"state": {}, "saved_at": float("nan")}, "saved_at is nan, not a time"),
+        (formats.METADATA, {"state": {}, "saved_at": -1}, "saved_at is -1, not a time"),
+        (formats.METADATA, {"state": {}, "saved_at": 10**13}, "saved_at is 10000000000000, not a time"),
+        (formats.status(["done"]), {"status": "done", "time_ms": float("inf")}, "time_ms is inf, not a whole number"),
     ],
 )
 def test_a_file_has_to_hold_what_its_kind_holds(tmp_path: Path, check: reading.Check, value: Any, what: str) -> None:

@@ -92,6 +92,15 @@ def test_show_as_json(run: rundir.RunDir, capsys: Captured) -> None:
     assert shown["state"]["params.encoder.kernel"] == "float32[4,3]"
 
 
+@pytest.mark.parametrize("saved_at", [float("inf"), float("nan"), -1e300, 1e300])
+def test_a_time_that_no_calendar_has_is_one_line(run: rundir.RunDir, capsys: Captured, saved_at: float) -> None:
+    """F52: an infinite time of saving was a traceback of `datetime`."""
+    path = ckpts.step_path(run.trial("0001").checkpoints, 200) / "metadata" / "metadata"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "saved_at": saved_at}))
+    assert "damaged, its metadata can't be read" in kdr(capsys, "show", run.path, 200, "--trial=0001", status=2)
+    assert "200" in kdr(capsys, "ls", run.path)
+
+
 def test_verify_reads_all_and_tells_damage(run: rundir.RunDir, capsys: Captured) -> None:
     assert "5 checkpoints read, 0 damaged" in kdr(capsys, "verify", run.path)
     broken = run.trial("0000").checkpoints / "ckpt_200"
