@@ -27,7 +27,7 @@ def test_the_page_runs_as_it_stands(
     Path("parts.py").write_text(parts)
     Path("spirals.py").write_text(experiment)
     (commands,) = re.findall(r"```\n(kdr .*?)```", PAGE, re.DOTALL)
-    for line in commands.splitlines():
+    for line in commands.replace("\\\n", "").splitlines():
         words = shlex.split(line)[1:]
         # A sweep is on Ray, and MLflow is a process of its own: neither is what the page is about.
         words += {"sweep": ["--dry-run", "--pack=off"], "train": ["--no-tracking"], "eval": ["--no-tracking"]}.get(
