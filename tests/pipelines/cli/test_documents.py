@@ -132,7 +132,7 @@ def test_documented_commands_do_what_they_say(
 
 def as_here(word: str) -> str:
     """Returns a word with the places and steps of the small run."""
-    word = word.replace("/shared/", "")
+    word = word.replace("--run.root=/shared/runs", "--run.root=new").replace("/shared/", "")
     word = word.replace("pipelines/configs/", f"{ROOT}/pipelines/configs/")
     small = {
         "--step=500": f"--step={whole_run.STEPS}",
