@@ -83,6 +83,8 @@ def read_spec(text: str) -> jax.ShapeDtypeStruct:
         if str(dtype) == name:
             return jax.ShapeDtypeStruct(shape, dtype)
     try:
+        if not name.isidentifier():  # NumPy takes other texts for structures, and reads code in them.
+            raise TypeError(name)
         return jax.ShapeDtypeStruct(shape, jnp.dtype(name))
     except (TypeError, ValueError):
         raise DamagedFile(f"{text[:80]!r} is no shape and type, so the checkpoint's metadata is damaged") from None

@@ -101,6 +101,15 @@ def test_a_time_that_no_calendar_has_is_one_line(run: rundir.RunDir, capsys: Cap
     assert "200" in kdr(capsys, "ls", run.path)
 
 
+@pytest.mark.parametrize("spec", ["9" * 5000, "f8,f8[2]", "(2,)f4[2]"])
+def test_a_type_that_is_none_is_one_line(run: rundir.RunDir, capsys: Captured, spec: str) -> None:
+    """F52: digits where a type was expected were a traceback of NumPy, which reads other texts as structures."""
+    path = ckpts.step_path(run.trial("0001").checkpoints, 200) / "metadata" / "metadata"
+    held = json.loads(path.read_text())
+    path.write_text(json.dumps({**held, "state": {**held["state"], "step": spec}}))
+    assert "is no shape and type" in kdr(capsys, "show", run.path, 200, "--trial=0001", status=2)
+
+
 def test_verify_reads_all_and_tells_damage(run: rundir.RunDir, capsys: Captured) -> None:
     assert "5 checkpoints read, 0 damaged" in kdr(capsys, "verify", run.path)
     broken = run.trial("0000").checkpoints / "ckpt_200"
