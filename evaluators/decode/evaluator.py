@@ -16,6 +16,7 @@ from evaluators.decode.program import DecodeProgram
 from evaluators.decode.tables import decoded_rows
 from kauldron_core import kontext
 from kauldron_core.evals import Collected, CollectingEvaluator, EvalResult, EvaluationStopped, shard_of
+from kauldron_core.evals.per_example import without_texts
 from kauldron_core.forward import AuxiliariesState, RngStreams, TrainState, padding_mask_of
 from kauldron_core.metrics import AverageState
 from kauldron_core.metrics.host import fetch
@@ -42,6 +43,12 @@ class DecodeEvaluator(CollectingEvaluator):
     @property
     def directions(self) -> Mapping[str, Better]:
         return {} if self.target is None else {"metrics/exact_match": "higher"}
+
+    def trace(self, state: TrainState) -> None:
+        batch = without_texts(self.ds.for_eval().element_spec)
+        self._program.trace(state, batch)
+        if self.target is not None:
+            kontext.get_by_path({"batch": batch}, self.target)
 
     def collect_share(
         self, state: TrainState, stop: threading.Event | None, shard_index: int, shard_count: int

@@ -46,6 +46,14 @@ class DecodeProgram:
             row_ids = jnp.arange(num_rows_of(batch))
         return self._compiled(state.params, state.collections, state.step, batch, row_ids)
 
+    def trace(self, state: TrainState, batch: Any) -> None:
+        """Raises what decoding would raise for its wiring, found with the shapes of a state and a batch."""
+
+        def decode(params: Any, collections: Any, step: Any, batch: Any) -> Decoded:
+            return self._trace(params, collections, step, batch, jnp.arange(num_rows_of(batch)))
+
+        jax.eval_shape(decode, state.params, state.collections, state.step, batch)
+
     @property
     def uses_cache(self) -> bool:
         """Whether the model decodes with its cache."""

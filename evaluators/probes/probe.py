@@ -9,12 +9,14 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import jax
 import numpy as np
 
 from evaluators.probes import classifiers
 from evaluators.probes.features import FeatureKeys, Features, make_program, read_features
 from kauldron_core import kontext
 from kauldron_core.evals import Collected, CollectingEvaluator, shard_of
+from kauldron_core.evals.per_example import without_texts
 from kauldron_core.forward import AuxiliariesState, RngStreams, TrainState
 from kauldron_core.metrics import AverageState
 from kauldron_core.rundir import Better
@@ -52,6 +54,11 @@ class Probe(CollectingEvaluator):
     @property
     def directions(self) -> Mapping[str, Better]:
         return {"metrics/accuracy": "higher"}
+
+    def trace(self, state: TrainState) -> None:
+        for ds in (self.fit_ds, self.ds):
+            batch = without_texts(ds.for_eval().element_spec)
+            jax.eval_shape(self._program, state.params, state.collections, state.step, batch)
 
     @abc.abstractmethod
     def fit(self, known: Features) -> classifiers.Predict:

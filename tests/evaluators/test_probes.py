@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 from sklearn import linear_model, neighbors
 
 import evaluators
 from evaluators.probes import classifiers
-from kauldron_core import kd, konfig
+from kauldron_core import kd, konfig, kontext
 from kauldron_core.errors import ConfigError
 from kauldron_core.evals import Collected, Final
 from kauldron_core.forward import TrainState
@@ -109,3 +110,12 @@ def test_what_is_missing_is_said() -> None:
         probe(evaluators.KnnProbe, fit_ds=None).evaluate(trained()[1])
     with pytest.raises(ConfigError, match=r"evals\.eval\.fit_ds: the labels are float32\[256, 5\]"):
         probe(evaluators.KnnProbe, labels="batch.x").evaluate(trained()[1])
+
+
+@pytest.mark.parametrize("fields", [{"features": "interms.Dense_9.__call__[0]"}, {"labels": "batch.lable"}])
+def test_a_miss_is_found_with_shapes(fields: dict[str, str]) -> None:
+    """F08: a key that leads nowhere was met at the first evaluation only."""
+    shapes = jax.eval_shape(lambda: trained()[1])
+    probe(evaluators.RidgeProbe).trace(shapes)
+    with pytest.raises(kontext.PathLookupError, match=r"Dense_9|lable"):
+        probe(evaluators.RidgeProbe, **fields).trace(shapes)

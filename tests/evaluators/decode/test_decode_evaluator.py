@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
 import evaluators
 from evaluators import decode
-from kauldron_core import kd
+from kauldron_core import kd, kontext
 from kauldron_core.errors import ConfigError
 from kauldron_core.evals import Collected, Final
 from tests.evaluators.decode.tiny_lm import TinyCachedLM, state_of
@@ -59,3 +62,14 @@ def test_shares_say_the_same() -> None:
 def test_without_data_it_says_so() -> None:
     with pytest.raises(ConfigError, match=r"evals\.eval\.ds: unset"):
         evaluators.DecodeEvaluator(run=Final(), decoder=DECODER, model=MODEL).evaluate(STATE)
+
+
+@pytest.mark.parametrize(
+    "fields", [{"target": "batch.target"}, {"decoder": dataclasses.replace(DECODER, prompt="batch.promt")}], ids=str
+)
+def test_a_miss_is_found_with_shapes(fields: dict[str, Any]) -> None:
+    """F08: a key that leads nowhere was met at the first evaluation only."""
+    shapes = jax.eval_shape(lambda: STATE)
+    evaluator().trace(shapes)
+    with pytest.raises(kontext.PathLookupError, match=r"batch\.(target|promt)"):
+        dataclasses.replace(evaluator(), **fields).trace(shapes)
