@@ -13,7 +13,7 @@ import pytest
 
 from kauldron_core import kd as kd_
 from kauldron_core import konfig, kontext, packs
-from kauldron_core.packs import data
+from kauldron_core.packs import data, refining, timing
 from tests.kauldron_core import experiments
 from tests.kauldron_core.packs.test_packs import config
 
@@ -52,20 +52,44 @@ def convolutional(rate: float) -> Any:
 NUMBER = r"[0-9.e+]+ ms"
 
 
-def test_a_pack_that_is_slower_is_split() -> None:
-    slow = [convolutional(rate) for rate in np.logspace(-4, -1, 6).tolist()]
-    plan = packs.refine(slow, packs.plan(slow), confirm=False)
-    assert [pack.members for pack in plan.packs] == [(index,) for index in range(6)], plan.notes
+def rates(count: int) -> list[Any]:
+    return [config(optimizer__learning_rate=rate, evals={}) for rate in np.logspace(-4, -1, count).tolist()]
+
+
+@pytest.mark.parametrize(
+    ("packed_s", "num_steps", "is_faster"),
+    [(0.05, 10_000, False), (0.005, 10_000, True), (0.013, 100, True)],
+    ids=["slower", "faster", "slower, but starting each takes longer"],
+)
+def test_a_pack_is_kept_where_it_is_faster(
+    monkeypatch: pytest.MonkeyPatch, packed_s: float, num_steps: int, is_faster: bool
+) -> None:
+    def given(configs: Any, arguments: Any, *, concurrency: int) -> timing.Timing:
+        return timing.Timing(len(configs), num_steps, packed_s, 0.002, len(configs), concurrency)
+
+    monkeypatch.setattr(refining, "timed", given)
+    configs = rates(6)
+    plan = packs.refine(configs, packs.plan(configs), confirm=False)
     lines = list(plan.explain())
-    assert lines[0] == "alone: trials 0-5"
-    assert lines[1].startswith("optimizer.learning_rate: could be packed")
+    if is_faster:
+        assert [len(pack.members) for pack in plan.packs] == [6], plan.notes
+    else:
+        assert [pack.members for pack in plan.packs] == [(index,) for index in range(6)], plan.notes
+        assert lines[0] == "alone: trials 0-5"
+        assert lines[1].startswith("optimizer.learning_rate: could be packed")
+    assert f"packed {packed_s * 1e3:.3g} ms a step for all" in re.sub(r"(\d)\.0+ ", r"\1 ", plan.notes[0])
+
+
+def test_a_pack_is_timed_beside_its_trials_alone() -> None:
+    configs = [convolutional(rate) for rate in np.logspace(-4, -1, 6).tolist()]
+    plan = packs.refine(configs, packs.plan(configs), confirm=False)
     figures = rf"6 trials: packed {NUMBER} a step for all, alone 6 x {NUMBER} on 1 worker = {NUMBER}"
-    assert re.fullmatch(f"{figures}, so they train alone", plan.notes[0]), plan.notes
+    assert re.fullmatch(f"{figures}(, so they train alone)?", plan.notes[0]), plan.notes
 
 
 @pytest.mark.soak
 def test_a_pack_that_is_faster_stays() -> None:
-    fast = [config(optimizer__learning_rate=rate, evals={}) for rate in np.logspace(-4, -1, 40).tolist()]
+    fast = rates(40)
     plan = packs.refine(fast, packs.plan(fast), confirm=False, concurrency=2)
     assert [len(pack.members) for pack in plan.packs] == [40], plan.notes
     assert re.search(rf"\(from 32\), alone 40 x {NUMBER} on 2 workers = {NUMBER}$", plan.notes[0]), plan.notes
