@@ -19,6 +19,7 @@ from evaluators.seqio_metrics.outputs import TaskOutputs
 from evaluators.seqio_metrics.tasks import INDEX, EvalTask, eval_tasks, packing_refusal
 from kauldron_core.errors import ConfigError
 from kauldron_core.evals import Collected, CollectingEvaluator, EvalResult, EvaluationStopped, shard_of
+from kauldron_core.evals.per_example import without_texts
 from kauldron_core.forward import AuxiliariesState, Context, ForwardPass, RngStreams, TrainState, padding_mask_of
 from kauldron_core.metrics.directions import check_better
 from kauldron_core.metrics.host import fetch
@@ -66,13 +67,21 @@ class SeqioEvaluator(CollectingEvaluator):
     def directions(self) -> Mapping[str, Better]:
         return {f"metrics/{name if '/' in name else f'*/{name}'}": one for name, one in self.better.items()}
 
+    def trace(self, state: TrainState) -> None:
+        for task in self._tasks:
+            batch = without_texts(self._data_of(task).element_spec)
+            self._check_index(batch)
+            if "tokens" in task.needed:
+                self._decode.trace(state, batch)
+            if "likelihood" in task.needed:
+                jax.eval_shape(self._likelihood, state.params, state.collections, state.step, batch)
+
     def collect_share(
         self, state: TrainState, stop: threading.Event | None, shard_index: int, shard_count: int
     ) -> Collected[AuxiliariesState]:
         outputs = {}
         for task in self._tasks:
-            ds = task.ds if self.batch_size is None else dataclasses.replace(task.ds, batch_size=self.batch_size)
-            ds = shard_of(ds.for_eval(), shard_index, shard_count)
+            ds = shard_of(self._data_of(task), shard_index, shard_count)
             with contextlib.closing(iter(ds)) as batches:
                 outputs[task.name] = self._outputs(task, state, batches, stop)
         num_examples = sum(len(found.by_example) for found in outputs.values())
@@ -102,15 +111,22 @@ class SeqioEvaluator(CollectingEvaluator):
         for batch in batches:
             if stop is not None and stop.is_set():
                 raise EvaluationStopped(self.name)
-            if INDEX not in batch:
-                raise ConfigError(
-                    f"evals.{self.name}.ds.transforms: they drop {INDEX!r}, by which outputs and targets are joined. "
-                    f"Keep it: Elements(keep=[..., {INDEX!r}])."
-                )
+            self._check_index(batch)
             said = fetch(self._said(task.needed, state, batch))
             for row in np.flatnonzero(fetch(padding_mask_of(batch))).tolist():
                 by_example[int(fetch(batch[INDEX])[row])] = {name: values[row] for name, values in said.items()}
         return TaskOutputs(by_example)
+
+    def _data_of(self, task: EvalTask) -> Any:
+        ds = task.ds if self.batch_size is None else dataclasses.replace(task.ds, batch_size=self.batch_size)
+        return ds.for_eval()
+
+    def _check_index(self, batch: Any) -> None:
+        if INDEX not in batch:
+            raise ConfigError(
+                f"evals.{self.name}.ds.transforms: they drop {INDEX!r}, by which outputs and targets are joined. "
+                f"Keep it: Elements(keep=[..., {INDEX!r}])."
+            )
 
     def _said(self, needed: frozenset[str], state: TrainState, batch: Any) -> dict[str, jax.Array]:
         said: dict[str, jax.Array] = {}

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import evaluators
+from evaluators.seqio_metrics import LogLikelihood
 from kauldron_core import kd, konfig, kontext, rundir
 from kauldron_core.errors import ConfigError, RunFailed
 from kauldron_core.evals import Collected, Final
@@ -214,3 +215,19 @@ def test_what_cannot_work_is_refused_with_the_reason() -> None:
     del collected.states.metric_states["kdr_metrics_5"].by_example[3]
     with pytest.raises(RunFailed, match="1 of 5 examples have no output, the first is 3"):
         good.result(collected, step=0, seconds=0.0)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"score": LogLikelihood(targets="batch.decoder_target_token")},
+        {"decoder": dataclasses.replace(DECODER, prompt="batch.encoder_input_token")},
+    ],
+    ids=["score", "prompt"],
+)
+def test_a_miss_is_found_with_shapes(fields: dict[str, Any]) -> None:
+    """F08: a key that leads nowhere was met at the first evaluation only."""
+    shapes = jax.eval_shape(lambda: STATE)
+    evaluator(5, 4).trace(shapes)
+    with pytest.raises(kontext.PathLookupError, match=r"has no '(decoder_target|encoder_input)_token'"):
+        dataclasses.replace(evaluator(5, 4), **fields).trace(shapes)
