@@ -29,7 +29,7 @@ help:
 	@echo "make lint       ruff, types, import rules"
 	@echo "make notebooks  executes the notebooks"
 	@echo "make bench      the measurements of benchmarks/"
-	@echo "make bench-quick  their ratios in five minutes, beside the committed ones (BENCH_ARGS=--write commits them)"
+	@echo "make bench-quick  their ratios in some four minutes, beside the committed ones (BENCH_ARGS=--write commits them)"
 	@echo "make venv       .venv from the lock file; venv-full adds the test tools and SeqIO"
 
 $(BIN)/uv:

@@ -5,7 +5,7 @@
 
 Each row is the time of ours over that of what stands in `against`, measured in turns in one process of its own: 1 is as
 fast, less is faster. Other work on the machine reaches both, so a ratio is comparable where a time is not. Exit status
-1 when a ratio is slower than the committed one by more than a tenth and by more than its own spread. `--write` makes
+1 when a ratio is slower than the committed one by more than 15 % and by more than its own spread. `--write` makes
 the figures the committed ones; do it on a quiet machine.
 """
 
@@ -35,7 +35,7 @@ from rich import console, table
 
 ROOT = pathlib.Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results.md"
-MARGIN = 0.1
+MARGIN = 0.15
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +66,9 @@ def step() -> Iterator[Ratio]:
     from benchmarks import step_overhead
 
     for model in ("mlp", "convnet", "transformer"):
-        _, found = step_overhead.measure(model, None, rounds=7)
+        # A loop around convolutions is slow on a CPU, so it would take a minute of the five.
+        without = (step_overhead.SEVERAL,) if model == "convnet" else ()
+        _, found = step_overhead.measure(model, None, rounds=5, without=without)
         for variant, pairs in found.items():
             yield Ratio(f"step, {model}, {variant}", "jax.jit loop", tuple(pair.wall for pair in pairs))
 
@@ -116,7 +118,7 @@ def sweep() -> Iterator[Ratio]:
     trials = packs.configs(count, steps_per_call=20)
     rounds = tuple(packs.packed(trials)[0] / all_by_hand_s for _ in range(3))
     yield Ratio(f"sweep, {count} trials in one program", "loops by hand", rounds)
-    rounds = tuple(packs.planned(trials)[0] / all_by_hand_s for _ in range(3))
+    rounds = tuple(packs.planned(trials)[0] / all_by_hand_s for _ in range(2))
     yield Ratio(f"planning of {count} trials", "loops by hand", rounds)
     alone_s = packs.alone(packs.configs(by_hand_count))
     yield Ratio("trial alone, not the first", "loop by hand", tuple(s / (hand_s / by_hand_count) for s in alone_s[1:]))
@@ -150,7 +152,7 @@ def imports() -> Iterator[Ratio]:
         _python_s(code)
     rounds = tuple(_python_s(ours) / _python_s(plain) for _ in range(5))
     yield Ratio("import kd", "jax, flax, optax", rounds)
-    found = step_overhead.first_steps(None, repeats=3)
+    found = step_overhead.first_steps(None, repeats=2)
     pairs = zip(found["walk-through"], found["plain script"], strict=True)
     yield Ratio("first step of a process", "plain script", tuple(ours / plain for ours, plain in pairs))
 
@@ -175,7 +177,7 @@ def recording() -> Iterator[Ratio]:
     """Yields what the recorder takes over bare calls of MLflow."""
     from benchmarks import recorder
 
-    pairs = [recorder.pair() for _ in range(3)]
+    pairs = [recorder.pair() for _ in range(2)]
     yield Ratio("recording 20,000 points", "log_batch", tuple(ours / bare for ours, bare in pairs))
 
 

@@ -23,7 +23,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -38,6 +38,7 @@ import optax
 ENDLESS = 10**9
 WINDOW_S = 0.15
 STEPS_PER_CALL = 20
+SEVERAL = f"{STEPS_PER_CALL} a call"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -260,16 +261,18 @@ class Peer:
         return Seconds(*json.loads(answer))
 
 
-def variants(case: Case, steps: int) -> dict[str, Run]:
-    """Returns our loops by name."""
+def variants(case: Case, steps: int) -> dict[str, Callable[[], Run]]:
+    """Returns what makes our loops, by name."""
     return {
-        "ignore": ours(case, steps, on_nonfinite="ignore"),
-        "default": ours(case, steps),
-        f"{STEPS_PER_CALL} a call": ours(case, steps, steps_per_call=STEPS_PER_CALL),
+        "ignore": lambda: ours(case, steps, on_nonfinite="ignore"),
+        "default": lambda: ours(case, steps),
+        SEVERAL: lambda: ours(case, steps, steps_per_call=STEPS_PER_CALL),
     }
 
 
-def measure(name: str, peer: str | None, rounds: int) -> tuple[float, dict[str, list[Seconds]]]:
+def measure(
+    name: str, peer: str | None, rounds: int, *, without: Sequence[str] = ()
+) -> tuple[float, dict[str, list[Seconds]]]:
     """Returns the median seconds of a hand-written step, and for each variant its ratio to that in every round."""
     from kauldron_core import kd  # not in the environment of the peer
 
@@ -277,7 +280,7 @@ def measure(name: str, peer: str | None, rounds: int) -> tuple[float, dict[str, 
     hand = by_hand(case)
     hand(STEPS_PER_CALL)
     steps = max(1, round(WINDOW_S / seconds(hand, STEPS_PER_CALL).wall)) * STEPS_PER_CALL
-    runs = variants(case, steps)
+    runs = {variant: make() for variant, make in variants(case, steps).items() if variant not in without}
     pairs = {
         variant: (lambda: seconds(hand, steps), functools.partial(seconds, run, steps)) for variant, run in runs.items()
     }
