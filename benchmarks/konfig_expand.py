@@ -12,8 +12,8 @@ import resource
 import time
 from typing import Any
 
-from kauldron_core import konfig
-from kauldron_core.konfig.places import leaf_paths
+from kauldron_core import konfig, sweeps
+from kauldron_core.konfig.overrides.places import leaf_paths
 
 with konfig.imports():
     import optax
@@ -38,7 +38,7 @@ def make_config() -> konfig.ConfigDict:
 def make_axes(cfg: konfig.ConfigDict, count: int) -> list[Any]:
     """Returns three axes with `count` points together."""
     rates = count // 100
-    return konfig.from_strings(
+    return sweeps.from_strings(
         cfg,
         [
             f"optimizer.weight_decay=logspace(1e-6, 1e-2, {rates})",
@@ -51,9 +51,9 @@ def make_axes(cfg: konfig.ConfigDict, count: int) -> list[Any]:
 def measure(cfg: konfig.ConfigDict, count: int) -> tuple[float, float, int]:
     """Returns the seconds of processor time to expand, those to write, and the characters written."""
     start = time.process_time()
-    trials = konfig.expand(cfg, make_axes(cfg, count))
+    trials = sweeps.expand(cfg, make_axes(cfg, count))
     expanded = time.process_time()
-    written = sum(len(konfig.to_json(trial_cfg)) for _, trial_cfg in konfig.configs(cfg, trials))
+    written = sum(len(konfig.to_json(trial_cfg)) for _, trial_cfg in sweeps.configs(cfg, trials))
     return expanded - start, time.process_time() - expanded, written
 
 

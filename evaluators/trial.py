@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
-from kauldron_core import konfig
+from kauldron_core import konfig, sweeps
 from kauldron_core.errors import ConfigError, DamagedFile
 from kauldron_core.rundir import DEFAULT_MAX_PENDING, Strategy, TrialDir, Wanted
 
@@ -94,7 +94,7 @@ def read_evaluators(path: str | os.PathLike[str]) -> dict[str, konfig.ConfigDict
     Raises:
       ConfigError: If there are none.
     """
-    cfg = konfig.load_config_file(os.fspath(path)).config.copy_and_resolve_references()
+    cfg = sweeps.load_config_file(os.fspath(path)).config.copy_and_resolve_references()
     found = konfig.evaluator_nodes(cfg) if "__qualname__" in cfg or "evals" in cfg else dict(cfg.items())
     if not found or not all(isinstance(node, konfig.ConfigDict) and "__qualname__" in node for node in found.values()):
         raise ConfigError(f"--evals: {os.fspath(path)} holds no evaluators, in `evals` or by name.")

@@ -16,6 +16,7 @@ from kauldron_core import (
     rundir,
     sharding,
     summaries,
+    sweeps,
     train,
     typing,
 )
@@ -41,6 +42,7 @@ __all__ = [
     "rundir",
     "sharding",
     "summaries",
+    "sweeps",
     "train",
     "typing",
 ]

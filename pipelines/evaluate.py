@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import evaluators
-from kauldron_core import konfig, rundir
+from kauldron_core import konfig, rundir, sweeps
 from kauldron_core.errors import ConfigError, listing
 from pipelines.cli.commands import OverrideCommand, sorted_words
 from pipelines.cli.run import DONE, FAILED, run
@@ -158,7 +158,7 @@ def _on_actors(
     folder = eval_jobs.shared_folder(path)
     file = _file_of(evals)
     if file is not None:
-        imported = konfig.load_config_file(file).imported
+        imported = sweeps.load_config_file(file).imported
         if imported is not None and imported.is_copied:
             imported.copy_to(folder.code)  # From where the actors import it.
             konfig.trust(imported.module.__name__)  # The user has named this file.

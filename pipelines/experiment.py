@@ -12,10 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kauldron_core import konfig, rundir
+from kauldron_core import konfig, rundir, sweeps
 from kauldron_core.errors import ConfigError, first_line, unknown_name
-from kauldron_core.konfig.config_file import split_arguments
-from kauldron_core.konfig.config_import import import_file
+from kauldron_core.sweeps.config_file import split_arguments
+from kauldron_core.sweeps.config_import import import_file
+from pipelines.cli.words.command import Command
 from ray_cluster.spaces import Conditional
 from ray_cluster.spec import SEED_PATH, Sweep
 
@@ -31,7 +32,7 @@ class Experiment:
       config: The config, `--cfg` overrides applied.
     """
 
-    file: konfig.ConfigFile
+    file: sweeps.ConfigFile
     config: konfig.ConfigDict
 
     @property
@@ -40,7 +41,7 @@ class Experiment:
         return self.file.name
 
 
-def read_experiment(words: konfig.Command) -> Experiment:
+def read_experiment(words: Command) -> Experiment:
     """Returns the experiment that a command names.
 
     Args:
@@ -52,13 +53,15 @@ def read_experiment(words: konfig.Command) -> Experiment:
     if words.config is None:
         raise ConfigError("the config file is missing. Example: pipelines/configs/digits.py")
     file = load_named_file(words.config, words.args)
-    konfig.apply_overrides(file.config, [f"{path}={text}" for path, text in words.cfg], aliases=file.aliases)
+    konfig.apply_overrides(
+        file.config, [f"{path}={text}" for path, text in words.cfg], aliases=file.aliases, read_axis=sweeps.parse_axis
+    )
     return Experiment(file, file.config)
 
 
-def load_named_file(path: str, args: Mapping[str, str] | None = None) -> konfig.ConfigFile:
+def load_named_file(path: str, args: Mapping[str, str] | None = None) -> sweeps.ConfigFile:
     """Returns the config file that the user has named, and trusts its package for that."""
-    file = konfig.load_config_file(path, args)
+    file = sweeps.load_config_file(path, args)
     if file.module is not None:
         konfig.trust(file.module.__name__.partition(".")[0])
     return file
@@ -72,7 +75,7 @@ def import_named_file(path: str) -> None:
         konfig.trust(import_file(place).module.__name__.partition(".")[0])
 
 
-def read_trials(words: konfig.Command, experiment: Experiment, spec: Sweep) -> list[konfig.Trial]:
+def read_trials(words: Command, experiment: Experiment, spec: Sweep) -> list[sweeps.Trial]:
     """Returns the trials of a sweep; one without overrides if nothing is swept.
 
     Raises:
@@ -81,21 +84,21 @@ def read_trials(words: konfig.Command, experiment: Experiment, spec: Sweep) -> l
     return expand(read_axes(words, experiment), experiment, spec)
 
 
-def read_axes(words: konfig.Command, experiment: Experiment) -> list[konfig.Points]:
+def read_axes(words: Command, experiment: Experiment) -> list[sweeps.Points]:
     """Returns the axes that a command names.
 
     Raises:
       ConfigError: If one does not fit.
     """
     file, config = experiment.file, experiment.config
-    axes: list[konfig.Points] = list(konfig.parse_axes(config, words.sweep, aliases=file.aliases))
+    axes: list[sweeps.Points] = list(sweeps.parse_axes(config, words.sweep, aliases=file.aliases))
     axes += [_sweep_function(file, name) for name in words.sweeps]
     if words.trials is not None:
-        axes.append(konfig.read_trials(words.trials, config, aliases=file.aliases))
+        axes.append(sweeps.read_trials(words.trials, config, aliases=file.aliases))
     return axes
 
 
-def _sweep_function(file: konfig.ConfigFile, name: str) -> konfig.Points:
+def _sweep_function(file: sweeps.ConfigFile, name: str) -> sweeps.Points:
     """Returns the points of `sweep_NAME()`, or the space of a `sweep_NAME(choose)`."""
     function = getattr(file.module, f"sweep_{name}" if name else "sweep", None)
     if callable(function) and inspect.signature(function).parameters:
@@ -103,13 +106,13 @@ def _sweep_function(file: konfig.ConfigFile, name: str) -> konfig.Points:
     return file.sweep(name)
 
 
-def expand(axes: Sequence[konfig.Points], experiment: Experiment, spec: Sweep) -> list[konfig.Trial]:
+def expand(axes: Sequence[sweeps.Points], experiment: Experiment, spec: Sweep) -> list[sweeps.Trial]:
     """Returns the trials of axes, each as often as the run spec has seeds."""
     parts = [*axes, *([seed_axis(axes, experiment.config, spec.seeds)] if spec.seeds > 1 else [])]
-    return konfig.expand(experiment.config, parts, num_samples=spec.num_samples, seed=spec.seed)
+    return sweeps.expand(experiment.config, parts, num_samples=spec.num_samples, seed=spec.seed)
 
 
-def seed_axis(axes: Iterable[konfig.Points], config: konfig.ConfigDict, num_seeds: int) -> konfig.Points:
+def seed_axis(axes: Iterable[sweeps.Points], config: konfig.ConfigDict, num_seeds: int) -> sweeps.Points:
     """Returns the axis that repeats each point: the config's own seed and those after it.
 
     Raises:
@@ -120,10 +123,10 @@ def seed_axis(axes: Iterable[konfig.Points], config: konfig.ConfigDict, num_seed
         raise ConfigError(f"--seeds={num_seeds}: cfg.{SEED_PATH} is {seed!r}, not a number that others can follow.")
     if any(SEED_PATH in axis.paths for axis in axes):
         raise ConfigError(f"--seeds={num_seeds}: --sweep.{SEED_PATH} names the seeds already; keep one of the two.")
-    return konfig.axis(SEED_PATH, range(seed, seed + num_seeds))
+    return sweeps.axis(SEED_PATH, range(seed, seed + num_seeds))
 
 
-def read_spec(words: konfig.Command) -> Sweep:
+def read_spec(words: Command) -> Sweep:
     """Returns the run spec with the `--run` overrides.
 
     Raises:
@@ -134,7 +137,7 @@ def read_spec(words: konfig.Command) -> Sweep:
     return konfig.resolve(spec)
 
 
-def check_trials(experiment: Experiment, trials: Sequence[konfig.Trial]) -> dict[str, Any]:
+def check_trials(experiment: Experiment, trials: Sequence[sweeps.Trial]) -> dict[str, Any]:
     """Builds the config of as many trials as it takes to see every structure and every value of an axis once.
 
     Returns:
@@ -145,7 +148,7 @@ def check_trials(experiment: Experiment, trials: Sequence[konfig.Trial]) -> dict
     """
     chosen = {trial.name for trial in _representatives(trials)}
     built: dict[str, Any] = {}
-    for trial, config in konfig.configs(experiment.config, trials):
+    for trial, config in sweeps.configs(experiment.config, trials):
         if trial.name in chosen:
             built[trial.name] = build(config, label=trial.name if len(trials) > 1 else "")
     return built
@@ -228,7 +231,7 @@ def _can_trace(trainer: Any) -> bool:
     return True
 
 
-def _representatives(trials: Sequence[konfig.Trial]) -> Iterator[konfig.Trial]:
+def _representatives(trials: Sequence[sweeps.Trial]) -> Iterator[sweeps.Trial]:
     """Yields trials such that each value of each path, and each combination of structural values, is there once.
 
     A float is a number in the program; anything else may change what is built, together with the others.

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 
-from kauldron_core import konfig, rundir
+from kauldron_core import konfig, rundir, sweeps
 from kauldron_core.errors import ConfigError
 from pipelines import experiment as experiments
 from pipelines.experiment import Experiment
@@ -19,7 +19,7 @@ def is_larger(run: rundir.RunDir, spec: Sweep) -> bool:
     return spec.num_samples > _num_samples(run)
 
 
-def has_more_samples(run: rundir.RunDir, axes: Sequence[konfig.Points], experiment: Experiment, spec: Sweep) -> bool:
+def has_more_samples(run: rundir.RunDir, axes: Sequence[sweeps.Points], experiment: Experiment, spec: Sweep) -> bool:
     """Returns whether a sweep is that of the run, but with more samples of its random axes."""
     if not run.exists() or not any(axis.is_random for axis in axes) or not is_larger(run, spec):
         return False
@@ -28,7 +28,7 @@ def has_more_samples(run: rundir.RunDir, axes: Sequence[konfig.Points], experime
     return standing == {trial.fingerprint for trial in before}
 
 
-def standing_axes(run: rundir.RunDir, experiment: Experiment) -> list[konfig.Points]:
+def standing_axes(run: rundir.RunDir, experiment: Experiment) -> list[sweeps.Points]:
     """Returns the axes that a run was made with.
 
     Raises:
@@ -42,7 +42,7 @@ def standing_axes(run: rundir.RunDir, experiment: Experiment) -> list[konfig.Poi
         )
     with contextlib.suppress(Exception):  # What can't be built without a point is known by what its values are.
         konfig.resolve(experiment.config)  # Imports what it calls: that says which values an argument takes.
-    return list(konfig.parse_axes(experiment.config, [(path, text) for path, text in texts], trusted=False))
+    return list(sweeps.parse_axes(experiment.config, [(path, text) for path, text in texts], trusted=False))
 
 
 def _num_samples(run: rundir.RunDir) -> int:

@@ -24,6 +24,7 @@ from pipelines.cli.commands import LazyGroup, OverrideCommand, sorted_words, typ
 from pipelines.cli.run import DONE, run
 from pipelines.cli.signals import ending_as_on_sigterm
 from pipelines.cli.trust import trust_code, trust_options
+from pipelines.cli.words.command import Command
 from pipelines.experiment import load_named_file
 from pipelines.report import make_console, make_table
 from pipelines.stage_checks import check_directions
@@ -198,7 +199,7 @@ def _outcome(standing: Record) -> str:
     return f"{len(standing['results'])} evaluations" if "results" in standing else f"run {standing['run']}"
 
 
-def _read(words: konfig.Command) -> tuple[Pipeline, dict[str, str]]:
+def _read(words: Command) -> tuple[Pipeline, dict[str, str]]:
     """Returns the pipeline that the words describe, and what tells a changed stage."""
     if words.config is None:
         raise ConfigError("the pipeline is missing. Example: kdr pipeline run pipelines/configs/digits_pipeline.py")

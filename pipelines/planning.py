@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kauldron_core import konfig, rundir
+from kauldron_core import konfig, rundir, sweeps
 from kauldron_core.errors import ConfigError
 from pipelines import experiment as experiments
 from pipelines import extending, ranking_rule, run_folder, searches, sources
+from pipelines.cli.words.command import Command
 from pipelines.deciding import check_decisions
 from pipelines.experiment import Experiment
 from ray_cluster import layout
@@ -38,7 +39,7 @@ class Prepared:
 
     plan: Plan
     experiment: Experiment
-    trials: tuple[konfig.Trial, ...]
+    trials: tuple[sweeps.Trial, ...]
     trainers: dict[str, Any]
     ranking: rundir.Ranking
     resume_command: str
@@ -55,7 +56,7 @@ class Prepared:
 
 
 def prepare(
-    words: konfig.Command,
+    words: Command,
     spec: Sweep,
     *,
     command: str,
@@ -91,7 +92,7 @@ def prepare(
 
 def prepare_experiment(
     experiment: Experiment,
-    axes: Sequence[konfig.Points],
+    axes: Sequence[sweeps.Points],
     spec: Sweep,
     *,
     command: str,
@@ -178,7 +179,7 @@ def resume(
 
 def _prepared(
     experiment: Experiment,
-    trials: Sequence[konfig.Trial],
+    trials: Sequence[sweeps.Trial],
     spec: Sweep,
     *,
     run: rundir.RunDir,
@@ -221,7 +222,7 @@ def _prepared(
     return Prepared(plan, experiment, tuple(trials), trainers, ranking, resume_command)
 
 
-def _planned(experiment: Experiment, trials: Sequence[konfig.Trial]) -> tuple[PlannedTrial, ...]:
+def _planned(experiment: Experiment, trials: Sequence[sweeps.Trial]) -> tuple[PlannedTrial, ...]:
     return tuple(
         PlannedTrial(
             name=trial.name,
@@ -230,7 +231,7 @@ def _planned(experiment: Experiment, trials: Sequence[konfig.Trial]) -> tuple[Pl
             config_json=konfig.to_json(config, indent=1) + "\n",
             overrides=trial.overrides,
         )
-        for trial, config in konfig.configs(experiment.config, trials)
+        for trial, config in sweeps.configs(experiment.config, trials)
     )
 
 

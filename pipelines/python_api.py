@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import ray_cluster
-from kauldron_core import konfig
+from kauldron_core import konfig, sweeps
 from kauldron_core.errors import ConfigError
 from pipelines import planning, run_folder
 from pipelines.experiment import Experiment
@@ -18,7 +18,7 @@ from ray_cluster import spec
 from ray_cluster.results import Results
 from ray_cluster.spec import Sidecar
 
-Axes = Mapping[str, Iterable[Any]] | Sequence[str | konfig.Points]
+Axes = Mapping[str, Iterable[Any]] | Sequence[str | sweeps.Points]
 """Values by path, or texts of the override grammar (`model.hidden=[32, 128]`), or axes made with `konfig`."""
 
 
@@ -62,7 +62,7 @@ class Sweep(spec.Sweep):
         """
         konfig.trust(*trust)
         name = self.name or "sweep"
-        experiment = Experiment(konfig.ConfigFile(config, Path(name), name), config)
+        experiment = Experiment(sweeps.ConfigFile(config, Path(name), name), config)
         prepared = planning.prepare_experiment(
             experiment,
             read_axes(config, axes),
@@ -79,7 +79,7 @@ class Sweep(spec.Sweep):
         return ray_cluster.run(prepared.plan, address=address, sidecars=watching)
 
 
-def read_axes(config: Any, axes: Axes) -> list[konfig.Points]:
+def read_axes(config: Any, axes: Axes) -> list[sweeps.Points]:
     """Returns axes in whatever form they were given.
 
     Raises:
@@ -88,5 +88,5 @@ def read_axes(config: Any, axes: Axes) -> list[konfig.Points]:
     if isinstance(axes, str):
         raise ConfigError(f"axes: {axes!r} is one text; give a list of them, [{axes!r}], or values by path.")
     if isinstance(axes, Mapping):
-        return [konfig.axis(path, values) for path, values in axes.items()]
-    return [konfig.from_strings(config, [one])[0] if isinstance(one, str) else one for one in axes]
+        return [sweeps.axis(path, values) for path, values in axes.items()]
+    return [sweeps.from_strings(config, [one])[0] if isinstance(one, str) else one for one in axes]

@@ -12,7 +12,7 @@ import shlex
 from pathlib import Path
 
 from kauldron_core import rundir
-from kauldron_core.konfig.project_trust import is_in_run
+from kauldron_core.konfig.trusting.project_trust import is_in_run
 
 UNKNOWN = "unknown"
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kauldron_core import konfig, rundir
+from kauldron_core import konfig, rundir, sweeps
 from kauldron_core.errors import ConfigError
 from pipelines.experiment import Experiment
 from pipelines.recorded_command import recorded_command
@@ -79,7 +79,7 @@ def place_store(spec: Sweep) -> Store:
 
 
 def describe(
-    experiment: Experiment, trials: Sequence[konfig.Trial], *, standing: rundir.RunDir, command: str
+    experiment: Experiment, trials: Sequence[sweeps.Trial], *, standing: rundir.RunDir, command: str
 ) -> dict[str, Any]:
     """Returns what `sweep.json` says beside the spec and the trials.
 
@@ -168,7 +168,7 @@ def _differences(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
     return [f"{path} {old.get(path, 'unset')} -> {new.get(path, 'unset')}" for path in _changed(old, new)]
 
 
-def _leaves(config: konfig.ConfigDict, trials: Sequence[konfig.Trial]) -> dict[str, str]:
+def _leaves(config: konfig.ConfigDict, trials: Sequence[sweeps.Trial]) -> dict[str, str]:
     """Returns what all trials share: the leaves of the base config but for those that every trial sets."""
     always = set.intersection(*({path for path, _ in trial.overrides} for trial in trials)) if trials else set[str]()
     leaves = konfig.flatten(config)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from kauldron_core import konfig
+from kauldron_core import konfig, sweeps
 from kauldron_core.errors import ConfigError
 from pipelines.experiment import Experiment
 from pipelines.sources import renumbered
@@ -15,7 +15,7 @@ from ray_cluster.spec import PlannedTrial, SearchPlan, Sweep
 _WIDTH = 4
 
 
-def read_space(axes: Sequence[konfig.Points], spec: Sweep) -> SearchSpace | None:
+def read_space(axes: Sequence[sweeps.Points], spec: Sweep) -> SearchSpace | None:
     """Returns what a search or scheduler may choose; None where the run spec names neither.
 
     Raises:
@@ -31,10 +31,10 @@ def read_space(axes: Sequence[konfig.Points], spec: Sweep) -> SearchSpace | None
     return SearchSpace.of(axes)
 
 
-def trials_at_ends(space: SearchSpace, experiment: Experiment) -> list[konfig.Trial]:
+def trials_at_ends(space: SearchSpace, experiment: Experiment) -> list[sweeps.Trial]:
     """Returns trials that hold every choice and both ends of every range, to be checked and never run."""
     points = {repr(point): point for point in space.ends()}
-    return konfig.expand(experiment.config, [konfig.listed(points.values())])
+    return sweeps.expand(experiment.config, [sweeps.listed(points.values())])
 
 
 def plan_search(space: SearchSpace, experiment: Experiment, trainers: Mapping[str, Any]) -> SearchPlan:
@@ -50,7 +50,7 @@ def plan_search(space: SearchSpace, experiment: Experiment, trainers: Mapping[st
 
 def _maker(experiment: Experiment) -> Callable[[int, Point], PlannedTrial]:
     def make(index: int, point: Point) -> PlannedTrial:
-        (trial,) = konfig.expand(experiment.config, [konfig.listed([point])])
+        (trial,) = sweeps.expand(experiment.config, [sweeps.listed([point])])
         trial = renumbered(trial, index, _WIDTH)
         return PlannedTrial(
             name=trial.name,

@@ -12,11 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kauldron_core import konfig, rundir
+from kauldron_core import konfig, rundir, sweeps
 from kauldron_core.errors import ConfigError, DamagedFile, first_line
-from kauldron_core.konfig.code_copies import copy_code
-from kauldron_core.konfig.hints import Misfit
-from kauldron_core.konfig.places import find_place
+from kauldron_core.konfig.calls.hints import Misfit
+from kauldron_core.konfig.overrides.places import find_place
+from kauldron_core.konfig.trusting.code_copies import copy_code
 from pipelines.experiment import Experiment
 from pipelines.recorded_command import recorded_command
 from ray_cluster.spec import Sweep
@@ -26,7 +26,7 @@ _logger = logging.getLogger(__name__)
 BASE, POINTS = "base.json", "points.json"
 
 
-def write_sources(run: rundir.RunDir, experiment: Experiment, trials: Iterable[konfig.Trial]) -> None:
+def write_sources(run: rundir.RunDir, experiment: Experiment, trials: Iterable[sweeps.Trial]) -> None:
     """Keeps the config and its points in the run directory, and the config files that actors can't import otherwise."""
     rundir.make_folder(run.path)
     rundir.refuse_links(run)
@@ -46,7 +46,7 @@ def write_sources(run: rundir.RunDir, experiment: Experiment, trials: Iterable[k
     copy_code(base + points, run.code)
 
 
-def read_trials(run: rundir.RunDir) -> list[konfig.Trial]:
+def read_trials(run: rundir.RunDir) -> list[sweeps.Trial]:
     """Returns the trials that the run was made with.
 
     Raises:
@@ -59,33 +59,33 @@ def read_trials(run: rundir.RunDir) -> list[konfig.Trial]:
         raise DamagedFile(f"{run.path / POINTS}: damaged, it lists no trials ({first_line(error)}).") from None
 
 
-def _trial(row: Any) -> konfig.Trial:
+def _trial(row: Any) -> sweeps.Trial:
     point = tuple((path, value) for path, value in row.overrides)
     if not all(isinstance(text, str) for text in (row.fingerprint, *(path for path, _ in point))):
         raise TypeError("a path is no text")
     name = rundir.check_name(row.name, kind="trial")
-    return konfig.Trial(int(row.index), name, point, row.fingerprint, is_fitted=True)
+    return sweeps.Trial(int(row.index), name, point, row.fingerprint, is_fitted=True)
 
 
 def read_experiment(run: rundir.RunDir) -> Experiment:
     """Returns the experiment that the run was made with. Its config is untrusted, like everything read from a disk."""
     config = konfig.from_json(_text(run, BASE), source=str(run.path / BASE))
     path = Path(str(run.sweep.get("config") or run.name))
-    return Experiment(konfig.ConfigFile(config, path, path.stem), config)
+    return Experiment(sweeps.ConfigFile(config, path, path.stem), config)
 
 
-def listed_trials(run: rundir.RunDir) -> list[konfig.Trial]:
+def listed_trials(run: rundir.RunDir) -> list[sweeps.Trial]:
     """Returns the trials as the list of the run has them: their values as JSON can hold them."""
     rows: list[dict[str, Any]] = run.sweep.get("trials") or []
     return [
-        konfig.Trial(row.get("index", at), row["name"], tuple((path, value) for path, value in row["overrides"]), "")
+        sweeps.Trial(row.get("index", at), row["name"], tuple((path, value) for path, value in row["overrides"]), "")
         for at, row in enumerate(rows)
     ]
 
 
-def made_trials(run: rundir.RunDir) -> list[konfig.Trial]:
+def made_trials(run: rundir.RunDir) -> list[sweeps.Trial]:
     """Returns the trials that a search has made so far; their values are those in their configs."""
-    found: list[konfig.Trial] = []
+    found: list[sweeps.Trial] = []
     for row in run.sweep.get("trials") or ():
         trial = run.trial(row["name"])
         if not trial.exists():
@@ -96,7 +96,7 @@ def made_trials(run: rundir.RunDir) -> list[konfig.Trial]:
             _logger.warning("%s The search goes on without this trial.", error)
             continue
         point = tuple((path, find_place(config, path).slot.current) for path, _ in row.get("overrides") or ())
-        found.append(konfig.Trial(row.get("index", len(found)), row["name"], point, row.get("fingerprint", "")))
+        found.append(sweeps.Trial(row.get("index", len(found)), row["name"], point, row.get("fingerprint", "")))
     return found
 
 
@@ -166,20 +166,20 @@ def _text(run: rundir.RunDir, name: str) -> str:
         raise ConfigError(f"{run.path}: keeps no {name}. Repeat the command that made it: {command}") from None
 
 
-def renumbered(trial: konfig.Trial, index: int, width: int) -> konfig.Trial:
+def renumbered(trial: sweeps.Trial, index: int, width: int) -> sweeps.Trial:
     """Returns a trial at another place of the sweep: the same point, another number."""
     _, dash, rest = trial.name.partition("-")
     return dataclasses.replace(trial, index=index, name=f"{index:0{width}d}{dash}{rest}")
 
 
-def with_standing_names(run: rundir.RunDir, trials: Sequence[konfig.Trial]) -> list[konfig.Trial]:
+def with_standing_names(run: rundir.RunDir, trials: Sequence[sweeps.Trial]) -> list[sweeps.Trial]:
     """Returns the trials of a sweep, those that the run has already under the names that they have there."""
     rows = (run.sweep.get("trials") or ()) if run.exists() else ()
     names = {row.get("fingerprint"): row["name"] for row in rows}
     return [dataclasses.replace(trial, name=names.get(trial.fingerprint, trial.name)) for trial in trials]
 
 
-def extended(standing: Sequence[konfig.Trial], wanted: Sequence[Any]) -> list[konfig.Trial]:
+def extended(standing: Sequence[sweeps.Trial], wanted: Sequence[Any]) -> list[sweeps.Trial]:
     """Returns the standing trials and, after them, those wanted ones whose point is new."""
     known = {trial.fingerprint for trial in standing}
     first = max((trial.index for trial in standing), default=-1) + 1

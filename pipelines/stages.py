@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import evaluators
-from kauldron_core import konfig, rundir
+from kauldron_core import konfig, rundir, sweeps
 from kauldron_core.errors import ConfigError, RunFailed, unknown_name
 from pipelines import experiment as experiments
 from pipelines import planning, sources
 from pipelines.cli.run import DONE
+from pipelines.cli.words.command import Command
 from pipelines.donors import check_donor
 from pipelines.evaluate import own_variables
 from pipelines.report import directions_of_run, make_console, make_table, number, ranking_of
@@ -103,9 +104,9 @@ class SweepStage:
     needs = ()
 
     @property
-    def words(self) -> konfig.Command:
+    def words(self) -> Command:
         """Its command, sorted."""
-        return konfig.Command(config=self.config, cfg=_texts(self.cfg), sweep=_texts(self.sweep))
+        return Command(config=self.config, cfg=_texts(self.cfg), sweep=_texts(self.sweep))
 
     def run(self, context: Context) -> Record:
         """Runs the sweep."""
@@ -193,7 +194,7 @@ class RetrainStage:
             # Of trials that differ in their seed alone the best one stands for all.
             firsts = {repr(points[name]): name for name in reversed(chosen)}
             kept = [name for name in chosen if name in firsts.values()]
-            axes = [konfig.listed([points[name] for name in kept])]
+            axes = [sweeps.listed([points[name] for name in kept])]
             prepared = planning.prepare_experiment(experiment, axes, run_spec, command=_command(context))
             if self.start_from == "checkpoint":
                 for at, trial in enumerate(prepared.plan.trials):
@@ -315,7 +316,7 @@ def _without_seed(point: tuple[tuple[str, Any], ...], seeds: int) -> tuple[tuple
 
 
 def _read_spec(fields: Mapping[str, Any], context: Context) -> spec.Sweep:
-    words = konfig.Command(run=_texts({**fields, "name": context.name, "root": str(context.root)}))
+    words = Command(run=_texts({**fields, "name": context.name, "root": str(context.root)}))
     return experiments.read_spec(words)
 
 
@@ -339,7 +340,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and value == value
 
 
-def _over_seeds(trials: Sequence[konfig.Trial], values: Mapping[str, float]) -> dict[str, list[float]]:
+def _over_seeds(trials: Sequence[sweeps.Trial], values: Mapping[str, float]) -> dict[str, list[float]]:
     """Returns the values of trials that differ in their seed alone, by what they share; repeats are left out."""
     groups: dict[str, list[float]] = {}
     repeats = find_repeats(trials)

@@ -12,7 +12,7 @@ import click
 from kauldron_core import masking, rundir
 from kauldron_core.errors import ConfigError, unknown_name
 from kauldron_core.escaping import OutputFilter
-from kauldron_core.konfig.project_path import refuse_hiding
+from kauldron_core.konfig.trusting.project_path import refuse_hiding
 from pipelines.cli.run import DONE, run
 from pipelines.terminal import echo
 from ray_cluster.jobs import Job, JobClient

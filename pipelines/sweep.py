@@ -9,13 +9,14 @@ from dataclasses import replace
 import click
 
 import ray_cluster
-from kauldron_core import konfig, rundir
+from kauldron_core import rundir
 from kauldron_core.errors import ConfigError
 from pipelines import experiment as experiments
 from pipelines import extending, planning, sources
 from pipelines.cli.commands import OverrideCommand, sorted_words, typed_command
 from pipelines.cli.run import DONE, FAILED, run
 from pipelines.cli.trust import trust_code, trust_options
+from pipelines.cli.words.command import Command
 from pipelines.dry_run import print_plan
 from pipelines.going_on import going_on
 from pipelines.mistakes import refuse_if_mistaken
@@ -120,7 +121,7 @@ def command(
         return start(prepare(), report=report, recorder=recorder, address=address, strict=strict)
 
 
-def _read_spec(words: konfig.Command, *, resume: str | None, seeds: int | None) -> Sweep:
+def _read_spec(words: Command, *, resume: str | None, seeds: int | None) -> Sweep:
     """Returns the run spec of the command, or that of the run that goes on.
 
     Raises:

@@ -19,6 +19,7 @@ from pipelines import in_process, planning
 from pipelines.cli.commands import OverrideCommand, sorted_words, typed_command
 from pipelines.cli.run import DONE, FAILED, PREEMPTED, run
 from pipelines.cli.trust import trust_code, trust_options
+from pipelines.cli.words.command import Command
 from pipelines.donors import check_donor, find_donor
 from pipelines.going_on import going_on
 from pipelines.mistakes import refuse_if_mistaken
@@ -58,7 +59,7 @@ class TrainCommand(OverrideCommand):
 
     roots = ("cfg", "run", "args")
 
-    def check_roots(self, ctx: click.Context, command: konfig.Command) -> None:
+    def check_roots(self, ctx: click.Context, command: Command) -> None:
         """Refuses axes with the command that takes them."""
         if command.sweep or command.sweeps or command.trials:
             raise ConfigError(f"{ctx.command_path} runs one trial. For several: {_on_ray(ctx)}")

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable, Mapping
 
 from kauldron_core.errors import ConfigError
-from kauldron_core.konfig.project_path import project_folder
+from kauldron_core.konfig.trusting.project_path import project_folder
 from ray_cluster.spec import FORWARDED_VARIABLES, Plan, Resources
 
 _DRIVER_VARIABLES = {

@@ -13,7 +13,7 @@ from typing import Any
 
 from kauldron_core import konfig, masking, rundir
 from kauldron_core.errors import ConfigError, RunFailed
-from kauldron_core.konfig.code_copies import add_code_folder
+from kauldron_core.konfig.trusting.code_copies import add_code_folder
 from ray_cluster.program_cache import use_program_cache
 from ray_cluster.stopping import StopRule
 

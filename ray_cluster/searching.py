@@ -20,9 +20,9 @@ from ray.tune.search.optuna import OptunaSearch
 
 from kauldron_core import konfig
 from kauldron_core.errors import ConfigError, unknown_name
-from kauldron_core.konfig.draws import distinct
-from kauldron_core.konfig.sampling import fraction
 from kauldron_core.rundir import TERMINAL
+from kauldron_core.sweeps.draws import distinct
+from kauldron_core.sweeps.sampling import fraction
 from ray_cluster import choosing
 from ray_cluster.named_calls import read_call
 from ray_cluster.results import TrialResult

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kauldron_core.errors import ConfigError
-from kauldron_core.konfig.project_path import refuse_hiding
+from kauldron_core.konfig.trusting.project_path import refuse_hiding
 from ray_cluster.environment import is_ray_connected, is_ray_job
 from ray_cluster.spec import Sweep
 

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kauldron_core import konfig
+from kauldron_core import sweeps
 from kauldron_core.errors import ConfigError
-from kauldron_core.konfig.sampling import fraction
-from kauldron_core.konfig.trial_names import encoded
+from kauldron_core.sweeps.sampling import fraction
+from kauldron_core.sweeps.trial_names import encoded
 
 Point = tuple[tuple[str, Any], ...]
 """Overrides as `(path, value)` pairs."""
@@ -44,7 +44,7 @@ class Dimension:
 
     name: str
     choices: tuple[Point, ...] | None = None
-    axis: konfig.RandomAxis | None = None
+    axis: sweeps.RandomAxis | None = None
 
     def point(self, raw: Any) -> Point:
         """Returns what a searcher's number stands for."""
@@ -85,7 +85,7 @@ class Dimension:
         return f"[{', '.join(repr(row[0] if len(row) == 1 else row) for row in rows)}]"
 
     @property
-    def _range(self) -> konfig.RandomAxis:
+    def _range(self) -> sweeps.RandomAxis:
         if self.axis is None:
             raise ConfigError(f"--sweep.{self.name}: is no range of numbers.")
         return self.axis
@@ -128,7 +128,7 @@ class Conditional:
         found: dict[str, Any] = {}
 
         def ask(path: str, text: str) -> Any:
-            dimension = dimension_of(konfig.parse_axis(self.config, path, text, aliases=self.aliases))
+            dimension = dimension_of(sweeps.parse_axis(self.config, path, text, aliases=self.aliases))
             # Another branch may ask for the same path from other values: a searcher keeps the two apart.
             dimension = replace(dimension, name=f"{path}={text}".replace("/", "|"))
             chosen = dimension.point(choose(dimension))
@@ -153,7 +153,7 @@ class SearchSpace:
     conditional: Conditional | None = None
 
     @classmethod
-    def of(cls, axes: Iterable[konfig.Points]) -> SearchSpace:
+    def of(cls, axes: Iterable[sweeps.Points]) -> SearchSpace:
         """Returns the space that axes span.
 
         Raises:
@@ -221,10 +221,10 @@ class SearchSpace:
         ]
 
 
-def dimension_of(axis: konfig.Points) -> Dimension:
+def dimension_of(axis: sweeps.Points) -> Dimension:
     """Returns an axis as a dimension."""
     name = ",".join(axis.paths)
-    if isinstance(axis, konfig.RandomAxis):
+    if isinstance(axis, sweeps.RandomAxis):
         if axis.distribution.name != "choice":
             return Dimension(name, axis=axis)
         return Dimension(name, choices=tuple(((axis.path, value),) for value in axis.distribution.arguments))

@@ -23,7 +23,7 @@ from typing import Any
 
 from ray import tune
 
-from kauldron_core import konfig, rundir
+from kauldron_core import konfig, rundir, sweeps
 from ray_cluster import environment
 from ray_cluster.jax_process import ProcessSettings
 from ray_cluster.spaces import Point
@@ -128,7 +128,7 @@ class OwnTrials(Supervisor):
 
     def _lay_out(self, config: Mapping[str, Any]) -> dict[str, Any]:
         point = tuple(config.items())
-        changed = konfig.Trial(0, self.trial_id, point, "").config(konfig.from_json(self._base))
+        changed = sweeps.Trial(0, self.trial_id, point, "").config(konfig.from_json(self._base))
         trial = rundir.RunDir(self._run_dir).trial(self.trial_id)
         if not trial.exists():
             trial.create(konfig.to_json(changed, indent=1) + "\n")

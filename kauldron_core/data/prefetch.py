@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from concurrent import futures
 from typing import TYPE_CHECKING, Any
 
-from kauldron_core.konfig.code_copies import imported_copies
+from kauldron_core.konfig.trusting.code_copies import imported_copies
 
 if TYPE_CHECKING:
     from kauldron_core.data.random_access import Batches, RandomAccessPipeline

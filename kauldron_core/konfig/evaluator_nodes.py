@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kauldron_core.konfig.comparing import fingerprint
-from kauldron_core.konfig.config_dict import ConfigDict
+from kauldron_core.konfig.tree.comparing import fingerprint
+from kauldron_core.konfig.tree.config_dict import ConfigDict
 
 INHERITED: Mapping[str, str] = {"ds": "eval_ds", "losses": "train_losses", "metrics": "train_metrics"}
 """Where an experiment keeps what its evaluators leave unset, if under another name."""

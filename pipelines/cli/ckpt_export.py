@@ -10,7 +10,7 @@ import click
 
 from kauldron_core import ckpts, rundir
 from kauldron_core.errors import ConfigError
-from kauldron_core.konfig.code_copies import copy_code
+from kauldron_core.konfig.trusting.code_copies import copy_code
 from pipelines.cli import ckpt_facts as facts
 from pipelines.cli.ckpt import metric_option, mode_option, place_argument, trial_option
 from pipelines.cli.run import DONE

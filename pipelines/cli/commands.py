@@ -16,7 +16,7 @@ from pipelines.cli.debugging import FLAG, add_debug_option
 from pipelines.terminal import echo
 
 if TYPE_CHECKING:
-    from kauldron_core import konfig
+    from pipelines.cli.words.command import Command
 
 _COMMAND = "kdr.command"
 _TYPED = "kdr.typed"
@@ -43,10 +43,10 @@ class OverrideCommand(click.Command):
         flags, options = self._names()
         if ctx.resilient_parsing:  # a shell asks for completions; half a command is no mistake then
             return super().parse_args(ctx, [word for word in args if word.partition("=")[0] in {*flags, *options}])
-        from kauldron_core import konfig  # `kdr --help` does without them
+        from pipelines.cli.words.command import read_command  # `kdr --help` does without them
         from ray_cluster.spec import Sweep
 
-        command = konfig.read_command(
+        command = read_command(
             args,
             program=ctx.command_path,
             flags=flags,
@@ -64,7 +64,7 @@ class OverrideCommand(click.Command):
             echo(f"note: {note}", err=True)
         return super().parse_args(ctx, list(command.rest))
 
-    def check_roots(self, ctx: click.Context, command: konfig.Command) -> None:
+    def check_roots(self, ctx: click.Context, command: Command) -> None:
         """Refuses overrides that this command does not take.
 
         Raises:
@@ -96,7 +96,7 @@ class OverrideCommand(click.Command):
         return [*flags, "--help"], [name for option in options if not option.is_flag for name in option.opts]
 
 
-def sorted_words(ctx: click.Context) -> konfig.Command:
+def sorted_words(ctx: click.Context) -> Command:
     """Returns the sorted words of the running `OverrideCommand`."""
     return ctx.meta[_COMMAND]
 

@@ -8,11 +8,12 @@ from typing import Any
 
 import click
 
-from kauldron_core import konfig, rundir
+from kauldron_core import konfig, rundir, sweeps
 from kauldron_core.errors import ConfigError
 from pipelines import experiment as experiments
 from pipelines.cli.commands import LazyGroup, OverrideCommand, sorted_words
 from pipelines.cli.trust import trust_code, trust_options
+from pipelines.cli.words.command import Command
 from pipelines.operations import find_folder
 from pipelines.report import make_console, make_table
 from pipelines.terminal import echo
@@ -88,7 +89,7 @@ def diff(ctx: click.Context, trust: Sequence[str], trust_run: bool) -> None:
         cfg = _overridden(_read(words.words[0], words.args), words)
     else:
         base, cfg = _before_and_after(words)
-    changes = konfig.changes(base.config if isinstance(base, konfig.ConfigFile) else base, cfg)
+    changes = konfig.changes(base.config if isinstance(base, sweeps.ConfigFile) else base, cfg)
     if not changes:
         echo("no difference")
     console = make_console()
@@ -144,7 +145,7 @@ def schema(ctx: click.Context, show_all: bool, trust: Sequence[str], trust_run: 
     console.print(make_table([(name, "left") for name in ("path", "type", "value", "documentation")], rows))
 
 
-def _trusted_words(ctx: click.Context, trust: Sequence[str], trust_run: bool) -> konfig.Command:
+def _trusted_words(ctx: click.Context, trust: Sequence[str], trust_run: bool) -> Command:
     """Returns the sorted words of the command, after what its options trust is trusted."""
     words = sorted_words(ctx)
     for place in (words.config, *words.words):
@@ -158,29 +159,31 @@ def _required(config_path: str | None) -> str:
     return config_path
 
 
-def _before_and_after(words: konfig.Command) -> tuple[konfig.ConfigDict, konfig.ConfigDict]:
+def _before_and_after(words: Command) -> tuple[konfig.ConfigDict, konfig.ConfigDict]:
     """Returns the config that the command names, without and with its overrides."""
     file = _read(_required(words.config), words.args)
     base = copy.deepcopy(file.config)
     return base, _overridden(file, words)
 
 
-def _overridden(file: konfig.ConfigFile, words: konfig.Command) -> konfig.ConfigDict:
-    konfig.apply_overrides(file.config, [f"{path}={text}" for path, text in words.cfg], aliases=file.aliases)
+def _overridden(file: sweeps.ConfigFile, words: Command) -> konfig.ConfigDict:
+    konfig.apply_overrides(
+        file.config, [f"{path}={text}" for path, text in words.cfg], aliases=file.aliases, read_axis=sweeps.parse_axis
+    )
     return file.config
 
 
-def _read(path: str, args: Any) -> konfig.ConfigFile:
+def _read(path: str, args: Any) -> sweeps.ConfigFile:
     """Returns the config in a file, or that of a trial's folder."""
     if not rundir.local_path(path, at="CONFIG").is_file() and find_folder(path).is_dir():
         trial = rundir.find_one_trial(find_folder(path))
         if not trial.exists():
             raise ConfigError(f"{path}: this folder is no trial, it has no {trial.config_path.name}.")
         path = str(trial.config_path)
-    return konfig.load_config_file(path, args)
+    return sweeps.load_config_file(path, args)
 
 
-def _trial(words: konfig.Command, number: int) -> konfig.Trial:
+def _trial(words: Command, number: int) -> sweeps.Trial:
     experiment = experiments.read_experiment(words)
     trials = experiments.read_trials(words, experiment, experiments.read_spec(words))
     if not 0 <= number < len(trials):

@@ -37,7 +37,7 @@ def run(command: click.Command, argv: Sequence[str] | None = None, *, program: s
     escape_warnings()
     try:
         if words and "--help" not in words:
-            from kauldron_core.konfig.project_path import add_project  # `kdr --help` does without konfig
+            from kauldron_core.konfig.trusting.project_path import add_project  # `kdr --help` does without konfig
 
             add_project()
         status = command.main(words, prog_name=program, standalone_mode=False)

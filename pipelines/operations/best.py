@@ -11,9 +11,10 @@ import click
 
 from kauldron_core import konfig, rundir
 from kauldron_core.errors import ConfigError, DamagedFile
-from kauldron_core.konfig.places import find_place
+from kauldron_core.konfig.overrides.places import find_place
 from kauldron_core.rundir import Ranking
 from pipelines.cli.run import DONE, run
+from pipelines.cli.words.command import read_command
 from pipelines.operations.finding import find_run, is_driven, status_of
 from pipelines.operations.status import trials_table
 from pipelines.recorded_command import recorded_words
@@ -73,7 +74,7 @@ def choose(run_dir: rundir.RunDir, state: SweepState, *, metric: str | None, mod
 def train_command(run_dir: rundir.RunDir, trial: rundir.TrialDir) -> str:
     """Returns the `kdr train` command that trains a trial again: the sweep's own, its point instead of the axes."""
     sweep = run_dir.readable_sweep
-    words = konfig.read_command((recorded_words(run_dir) or ((), []))[1], program="kdr train")
+    words = read_command((recorded_words(run_dir) or ((), []))[1], program="kdr train")
     paths = next(
         (dict(row.get("overrides") or ()) for row in sweep.get("trials") or () if row["name"] == trial.name), {}
     )

@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from kauldron_core import konfig, rundir
+from kauldron_core import rundir
 from kauldron_core.errors import ConfigError, DamagedFile
 from pipelines import experiment as experiments
 from pipelines import planning, sources
 from pipelines.cli import main
+from pipelines.cli.words.command import read_command
 from ray_cluster import layout, pack_records
 
 DIGITS = "pipelines/configs/digits.py"
@@ -24,7 +25,7 @@ DEEP = "[" * 100_000
 
 
 def lay_out(tmp_path: Path, *words: str) -> rundir.RunDir:
-    command = konfig.read_command([DIGITS, f"--run.root={tmp_path}", "--run.name=demo", *words])
+    command = read_command([DIGITS, f"--run.root={tmp_path}", "--run.name=demo", *words])
     prepared = planning.prepare(command, experiments.read_spec(command), command=f"kdr sweep {DIGITS}")
     prepared.write_sources()
     run = layout.lay_out(prepared.plan)

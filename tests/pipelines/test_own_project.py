@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from kauldron_core import konfig, rundir
+from kauldron_core import konfig, rundir, sweeps
 from kauldron_core.errors import ConfigError
-from kauldron_core.konfig.project_path import project_folder
+from kauldron_core.konfig.trusting.project_path import project_folder
 from pipelines.cli import main
 from pipelines.configs import digits
 from pipelines.submit import check
@@ -198,7 +198,7 @@ def test_later_stages_of_a_pipeline_have_the_code_of_the_first(project: Path) ->
     Path("own_pipeline.py").write_text(PIPELINE)
     words = ["--cfg.num_train_steps=10", "--cfg.model.hidden=8", "--cfg.evals={}", "--no-tracking"]
     assert main(["train", str(elsewhere), *words, "--run.root=runs/p", "--run.name=search"]) == 0
-    stages = konfig.load_config_file("own_pipeline.py").config.stages
+    stages = sweeps.load_config_file("own_pipeline.py").config.stages
     rundir.make_folder(project / "runs" / "p" / "stages")
     record = {"identity": konfig.fingerprint(stages.search), "seconds": 1.0, "run": "search"}
     rundir.write_json(project / "runs" / "p" / "stages" / "search.json", record)

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from kauldron_core import konfig, masking, rundir
+from kauldron_core import konfig, masking, rundir, sweeps
 from kauldron_core.errors import ConfigError
 from pipelines import Sweep, planning, sources
 from pipelines import experiment as experiments
 from pipelines.cli import main
+from pipelines.cli.words.command import read_command
 from pipelines.configs import digits
 from pipelines.python_api import read_axes
 from ray_cluster import environment, layout
@@ -25,7 +26,7 @@ DIGITS = "pipelines/configs/digits.py"
 
 
 def prepare(*words: str, extend: bool = False, seeds: int = 1) -> planning.Prepared:
-    command = konfig.read_command([DIGITS, *words])
+    command = read_command([DIGITS, *words])
     spec = replace(experiments.read_spec(command), seeds=seeds)
     return planning.prepare(command, spec, command=f"kdr sweep {DIGITS}", extend=extend)
 
@@ -232,12 +233,12 @@ def test_a_sweep_from_python_plans_what_the_command_line_plans(tmp_path: Path) -
     as_text = ["optimizer.learning_rate=[1e-3, 1e-2]"]
     plans = [
         planning.prepare_experiment(
-            experiments.Experiment(konfig.ConfigFile(config, Path("demo"), "demo"), config),
+            experiments.Experiment(sweeps.ConfigFile(config, Path("demo"), "demo"), config),
             read_axes(config, axes),
             Sweep(name="demo", root=str(tmp_path)),
             command="",
         ).plan
-        for axes in (in_python, as_text, [konfig.axis("optimizer.learning_rate", [1e-3, 1e-2])])
+        for axes in (in_python, as_text, [sweeps.axis("optimizer.learning_rate", [1e-3, 1e-2])])
     ]
     words = ("--sweep.optimizer.learning_rate=[1e-3, 1e-2]", f"--run.root={tmp_path}", "--run.name=demo")
     assert {plan.trials for plan in plans} == {prepare(*words).plan.trials}
@@ -316,7 +317,7 @@ def test_variables_in_the_file_of_a_run_are_not_obeyed(run: rundir.RunDir) -> No
 def test_the_values_of_variables_are_written_nowhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """F49: not in what a run records, of the command neither, nor in what is said of it."""
     words = [DIGITS, "--sweep.seed=[0, 1]", f"--run.root={tmp_path}", "--run.name=demo", *VARIABLES]
-    command = konfig.read_command(words)
+    command = read_command(words)
     typed = shlex.join(["kdr", "sweep", *masking.mask_words(words)])
     prepared = planning.prepare(command, experiments.read_spec(command), command=typed)
     assert SECRET not in repr(prepared.plan.sweep)

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from kauldron_core import konfig
+from kauldron_core import konfig, sweeps
 from kauldron_core.errors import ConfigError
 from pipelines import experiment as experiments
 from pipelines import planning
 from pipelines.cli import main
+from pipelines.cli.words.command import read_command
 from ray_cluster.spaces import Conditional, SearchSpace
 
 DIGITS = "pipelines/configs/digits.py"
@@ -22,7 +23,7 @@ RATE = "--sweep.optimizer.learning_rate=loguniform(1e-4, 1e-1)"
 
 
 def prepare(*words: str) -> planning.Prepared:
-    command = konfig.read_command([DIGITS, *words])
+    command = read_command([DIGITS, *words])
     return planning.prepare(command, experiments.read_spec(command), command=f"kdr sweep {DIGITS}")
 
 
@@ -45,9 +46,9 @@ def test_axes_are_the_space_and_a_value_of_a_list_is_its_position(tmp_path: Path
 def test_both_ends_of_a_range_and_every_choice_are_looked_at() -> None:
     space = SearchSpace.of(
         [
-            konfig.from_strings(konfig.ConfigDict({"a": 0.5}), ["a=uniform(0, 2)"])[0],
-            konfig.axis("b", ["x", "y", "z"]),
-            konfig.Axis(("c", "d"), ((1, 2), (3, 4))),
+            sweeps.from_strings(konfig.ConfigDict({"a": 0.5}), ["a=uniform(0, 2)"])[0],
+            sweeps.axis("b", ["x", "y", "z"]),
+            sweeps.Axis(("c", "d"), ((1, 2), (3, 4))),
         ]
     )
     ends: list[dict[str, Any]] = [dict(point) for point in space.ends()]

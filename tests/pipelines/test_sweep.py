@@ -15,6 +15,7 @@ from kauldron_core.rundir import Ranking
 from pipelines import experiment as experiments
 from pipelines import planning, run_folder
 from pipelines.cli import main
+from pipelines.cli.words.command import read_command
 from pipelines.sweep import HELP
 from ray_cluster import environment
 from ray_cluster.spec import Sweep
@@ -23,7 +24,7 @@ DIGITS = "pipelines/configs/digits.py"
 
 
 def prepare(*words: str) -> planning.Prepared:
-    command = konfig.read_command([DIGITS, *words])
+    command = read_command([DIGITS, *words])
     return planning.prepare(command, experiments.read_spec(command), command=f"kdr sweep {DIGITS}")
 
 
@@ -176,7 +177,7 @@ def test_inside_a_ray_job_only_absolute_places_will_do(tmp_path: Path, monkeypat
 
 
 def test_each_structure_and_each_value_is_built_and_not_each_trial(tmp_path: Path) -> None:
-    words = konfig.read_command(
+    words = read_command(
         [DIGITS, "--sweep.optimizer.learning_rate=logspace(1e-4, 1e-1, 10)", "--sweep.model.hidden=[8, 16]"]
     )
     spec = experiments.read_spec(words)
@@ -262,7 +263,7 @@ def test_the_code_of_a_config_file_from_elsewhere_is_copied_into_the_run(tmp_pat
     elsewhere = tmp_path / "somewhere" / "mine.py"
     elsewhere.parent.mkdir()
     elsewhere.write_text(source)
-    command = konfig.read_command([str(elsewhere), f"--run.root={tmp_path}", "--run.name=demo"])
+    command = read_command([str(elsewhere), f"--run.root={tmp_path}", "--run.name=demo"])
     prepared = planning.prepare(command, experiments.read_spec(command), command="")
     prepared.write_sources()
     run = rundir.RunDir(prepared.plan.run_dir)
@@ -280,7 +281,7 @@ def test_l16_trials_get_the_address_that_the_driver_has(tmp_path: Path, monkeypa
 
 
 def test_place_store_is_beside_the_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    words: Any = konfig.read_command([f"--run.root={tmp_path}"])
+    words: Any = read_command([f"--run.root={tmp_path}"])
     assert run_folder.place_store(experiments.read_spec(words)).root == str(tmp_path)
 
 

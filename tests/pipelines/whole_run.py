@@ -7,10 +7,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import evaluators
-from kauldron_core import konfig, rundir, train
+from kauldron_core import konfig, rundir, sweeps, train
 from kauldron_core.packs.division import Division
 from pipelines import experiment as experiments
 from pipelines import planning
+from pipelines.cli.words.command import read_command
 from ray_cluster import control, layout, pack_records
 from ray_cluster.spec import PlannedTrial
 
@@ -48,7 +49,7 @@ def make(root: Path) -> None:
 
 
 def lay_out(root: Path, name: str, *words: str, small: Iterable[str] = SMALL) -> rundir.RunDir:
-    command = konfig.read_command([DIGITS, f"--run.root={root}", f"--run.name={name}", *small, *words])
+    command = read_command([DIGITS, f"--run.root={root}", f"--run.name={name}", *small, *words])
     prepared = planning.prepare(command, experiments.read_spec(command), command=f"kdr sweep {DIGITS}")
     prepared.write_sources()
     run = layout.lay_out(prepared.plan)
@@ -78,7 +79,7 @@ def _make_search(root: Path) -> None:
 
 def _make_pipeline(root: Path) -> None:
     """Writes what the stages of a pipeline would leave; they would start Ray."""
-    stages = konfig.load_config_file(PIPELINE).config.stages
+    stages = sweeps.load_config_file(PIPELINE).config.stages
     name, row = "0000-learning_rate=0.001", {"evaluator": "test", "step": STEPS, "values": {"metrics/accuracy": 0.5}}
     left = {
         "search": {"run": "search"},

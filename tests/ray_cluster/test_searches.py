@@ -9,7 +9,7 @@ import time
 import pytest
 
 import pipelines
-from kauldron_core import konfig, rundir
+from kauldron_core import konfig, rundir, sweeps
 from kauldron_core.errors import ConfigError
 from pipelines import planning
 from pipelines.cli import main
@@ -163,7 +163,7 @@ def test_a_function_makes_a_space_whose_parts_depend_on_each_other(text):
 @pytest.mark.parametrize("text", ["optuna", "random"])
 def test_u08_choices_keep_their_types(text):
     values = [(1, 2), [1, 2], None, {"a": 1}, True, 1, "1"]
-    space = spaces.SearchSpace.of([konfig.axis("x", values)])
+    space = spaces.SearchSpace.of([sweeps.axis("x", values)])
     found = [dict(point)["x"] for point in _suggestions(text, space, 60)]
     assert {(type(value), str(value)) for value in found} == {(type(value), str(value)) for value in values}
 
@@ -181,7 +181,7 @@ def test_u08_choices_keep_their_types(text):
     ],
 )
 def test_a_searcher_that_is_none_is_refused(text, fault):
-    space = spaces.SearchSpace.of([konfig.axis("model.hidden", [8, 16])])
+    space = spaces.SearchSpace.of([sweeps.axis("model.hidden", [8, 16])])
     with pytest.raises(ConfigError, match=re.escape(fault)):
         next(_suggestions(text, space, 1))
 
@@ -223,7 +223,7 @@ def _points_of_one_go(rows, text, axes):
     """Returns the points that the searcher chooses in one go, by what the trials have come to."""
     from ray_cluster import searching
 
-    space = spaces.SearchSpace.of(konfig.from_strings(digits.get_config(), axes))
+    space = spaces.SearchSpace.of(sweeps.from_strings(digits.get_config(), axes))
     searcher, to_point = searching.make_searcher(text, space, metric=LOSS, mode="min", seed=0)
     for row in rows:
         searcher.begin(row.index, 0)

@@ -13,6 +13,7 @@ import pytest
 from kauldron_core import konfig, rundir
 from pipelines import experiment as experiments
 from pipelines import planning
+from pipelines.cli.words.command import read_command
 from ray_cluster import collect, layout
 from ray_cluster.board import StatusBoard
 from ray_cluster.growing import GrowingTrials
@@ -34,7 +35,7 @@ def _loss(point: Sequence[tuple[str, Any]]) -> float:
 
 def _prepare(root: Path, words: Sequence[str], number: int) -> planning.Prepared:
     name = (f"--run.root={root}", "--run.name=s", f"--run.num_samples={number}", f"--run.metric={LOSS}")
-    command = konfig.read_command([DIGITS, *words, *name, "--run.mode=min"])
+    command = read_command([DIGITS, *words, *name, "--run.mode=min"])
     return planning.prepare(command, experiments.read_spec(command), command="kdr sweep")
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kauldron_core.konfig import trusting
+from kauldron_core.konfig.trusting import rules as trusting
 
 
 @pytest.fixture(autouse=True)

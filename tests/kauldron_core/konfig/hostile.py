@@ -72,7 +72,7 @@ HOSTILE: dict[str, Any] = {
     # Walks through trusted modules to what they import.
     "numpy to os": call("numpy:os.system", TOUCH),
     "konfig to importlib": call("kauldron_core.konfig:importlib.import_module", "antigravity"),
-    "konfig's own modules": call("kauldron_core.konfig.targets:importlib.import_module", "antigravity"),
+    "konfig's own modules": call("kauldron_core.konfig.calls.targets:importlib.import_module", "antigravity"),
     "kd to konfig": call("kauldron_core.kd:konfig.trust", "os"),
     "kd to the run directory": call("kauldron_core.kd:rundir.write_atomic", "{canary}", "x"),
     "kd's functions that read runs": call("kauldron_core.kd:load_run", "{canary}"),

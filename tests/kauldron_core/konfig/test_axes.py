@@ -9,9 +9,11 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 
-from kauldron_core import konfig
+from kauldron_core import konfig, sweeps
 from kauldron_core.errors import ConfigError
-from kauldron_core.konfig.sampling import PARAMETERS, Distribution
+from kauldron_core.konfig.overrides.literals import AXIS_FUNCTIONS
+from kauldron_core.sweeps.grids import GRIDS
+from kauldron_core.sweeps.sampling import PARAMETERS, Distribution
 
 with konfig.imports():
     import optax
@@ -25,26 +27,26 @@ def cfg() -> konfig.ConfigDict:
 
 
 def values(cfg: Any, text: str) -> tuple[Any, ...]:
-    (axis,) = konfig.from_strings(cfg, [text])
-    assert isinstance(axis, konfig.Axis)
+    (axis,) = sweeps.from_strings(cfg, [text])
+    assert isinstance(axis, sweeps.Axis)
     return axis.values
 
 
 def drawn(cfg: Any, text: str, count: int = 20, seed: int = 0) -> list[Any]:
-    (axis,) = konfig.from_strings(cfg, [text])
+    (axis,) = sweeps.from_strings(cfg, [text])
     return [value for ((_, value),) in axis.points(count, seed)]
 
 
 def refused(cfg: Any, *texts: str) -> str:
     with pytest.raises(ConfigError) as caught:
-        konfig.expand(cfg, konfig.from_strings(cfg, texts))
+        sweeps.expand(cfg, sweeps.from_strings(cfg, texts))
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
 
 def test_o04_an_axis_over_lists(cfg: Any) -> None:
     assert values(cfg, "layers=[[1,2],[3, 4]]") == ([1, 2], [3, 4])
-    trials = konfig.expand(cfg, konfig.from_strings(cfg, ["layers=[[1,2],[3,4]]", "seed=[5, 6]"]))
+    trials = sweeps.expand(cfg, sweeps.from_strings(cfg, ["layers=[[1,2],[3,4]]", "seed=[5, 6]"]))
     assert [dict(trial.overrides) for trial in trials] == [
         {"layers": [1, 2], "seed": 5},
         {"layers": [1, 2], "seed": 6},
@@ -90,10 +92,10 @@ def test_what_is_no_list_is_refused_with_the_list_form(cfg: Any, text: str) -> N
 
 
 def test_a_zip_moves_paths_together(cfg: Any) -> None:
-    (axis,) = konfig.from_strings(cfg, ["seed,rate=[(1, 2), (3, 4.5),]"])
-    assert axis == konfig.Axis(("seed", "rate"), ((1, 2.0), (3, 4.5)))
-    (axis,) = konfig.from_strings(cfg, ["seed, name=[[1, a], [2, 'b, c']]"])
-    assert axis == konfig.Axis(("seed", "name"), ((1, "a"), (2, "b, c")))
+    (axis,) = sweeps.from_strings(cfg, ["seed,rate=[(1, 2), (3, 4.5),]"])
+    assert axis == sweeps.Axis(("seed", "rate"), ((1, 2.0), (3, 4.5)))
+    (axis,) = sweeps.from_strings(cfg, ["seed, name=[[1, a], [2, 'b, c']]"])
+    assert axis == sweeps.Axis(("seed", "name"), ((1, "a"), (2, "b, c")))
     form = "Write: '--sweep.seed,rate=[(VALUE, VALUE), (VALUE, VALUE)]'"
     for text in ("[(1, 2, 3)]", "[1, 2]", "(1, 2)", "[]", "range(3)", "[()]"):
         assert form in refused(cfg, f"seed,rate={text}")
@@ -133,7 +135,7 @@ def test_draws_depend_on_seed_path_and_number_only(cfg: Any) -> None:
     text = "rate=uniform(0, 1)"
     assert drawn(cfg, text, 10) == drawn(cfg, text, 20)[:10]
     assert drawn(cfg, text, 10, seed=1) != drawn(cfg, text, 10)
-    both = konfig.expand(cfg, konfig.from_strings(cfg, ["seed=randint(0, 1000)", text]), num_samples=10)
+    both = sweeps.expand(cfg, sweeps.from_strings(cfg, ["seed=randint(0, 1000)", text]), num_samples=10)
     assert [dict(trial.overrides)["rate"] for trial in both] == drawn(cfg, text, 10)
     # Written down, so that another Python or platform cannot change them unnoticed.
     assert drawn(cfg, text, 3) == [0.7240700259480487, 0.007313718401388971, 0.9060901613316866]
@@ -164,22 +166,22 @@ def test_draws_depend_on_seed_path_and_number_only(cfg: Any) -> None:
 )
 def test_random_axes_are_checked(cfg: Any, text: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        konfig.from_strings(cfg, [text])
+        sweeps.from_strings(cfg, [text])
     assert message in str(caught.value)
 
 
 def test_random_axes_are_drawn_jointly_and_multiply_with_grids(cfg: Any) -> None:
-    axes = konfig.from_strings(cfg, ["rate=uniform(0, 1)", "seed=[1, 2]", "layers=choice([[1], [2]])"])
-    trials = konfig.expand(cfg, axes, num_samples=3)
+    axes = sweeps.from_strings(cfg, ["rate=uniform(0, 1)", "seed=[1, 2]", "layers=choice([[1], [2]])"])
+    trials = sweeps.expand(cfg, axes, num_samples=3)
     assert len(trials) == 6
-    assert konfig.num_points(axes, 3) == 6
+    assert sweeps.num_points(axes, 3) == 6
     rates = [dict(trial.overrides)["rate"] for trial in trials]
     assert len(set(rates)) == 3
 
 
 def test_samples_without_a_random_axis_are_refused(cfg: Any) -> None:
     with pytest.raises(ConfigError, match="draws nothing"):
-        konfig.expand(cfg, konfig.from_strings(cfg, ["seed=[1, 2]"]), num_samples=5)
+        sweeps.expand(cfg, sweeps.from_strings(cfg, ["seed=[1, 2]"]), num_samples=5)
 
 
 def test_a_path_belongs_to_one_axis(cfg: Any) -> None:
@@ -188,27 +190,27 @@ def test_a_path_belongs_to_one_axis(cfg: Any) -> None:
 
 
 def test_python_axes_combine_like_those_of_the_command_line(cfg: Any) -> None:
-    seeds, rates = konfig.axis("seed", [1, 2]), konfig.axis("rate", [0.1, 0.2])
+    seeds, rates = sweeps.axis("seed", [1, 2]), sweeps.axis("rate", [0.1, 0.2])
 
     def points(axes: Any) -> list[dict[str, Any]]:
-        return [dict(trial.overrides) for trial in konfig.expand(cfg, axes)]
+        return [dict(trial.overrides) for trial in sweeps.expand(cfg, axes)]
 
     product = [{"seed": s, "rate": r} for s in (1, 2) for r in (0.1, 0.2)]
-    assert points(konfig.product(seeds, rates)) == points([seeds, rates]) == product
-    assert points(konfig.from_strings(cfg, ["seed=[1, 2]", "rate=[0.1, 0.2]"])) == product
-    assert points(konfig.zip_axes(seeds, rates)) == [{"seed": 1, "rate": 0.1}, {"seed": 2, "rate": 0.2}]
-    assert points(konfig.chain(seeds, rates)) == [{"seed": 1}, {"seed": 2}, {"rate": 0.1}, {"rate": 0.2}]
-    nested = konfig.product(konfig.chain(seeds, konfig.axis("seed", [9])), konfig.zip_axes(rates))
+    assert points(sweeps.product(seeds, rates)) == points([seeds, rates]) == product
+    assert points(sweeps.from_strings(cfg, ["seed=[1, 2]", "rate=[0.1, 0.2]"])) == product
+    assert points(sweeps.zip_axes(seeds, rates)) == [{"seed": 1, "rate": 0.1}, {"seed": 2, "rate": 0.2}]
+    assert points(sweeps.chain(seeds, rates)) == [{"seed": 1}, {"seed": 2}, {"rate": 0.1}, {"rate": 0.2}]
+    nested = sweeps.product(sweeps.chain(seeds, sweeps.axis("seed", [9])), sweeps.zip_axes(rates))
     assert len(points(nested)) == 6
     with pytest.raises(ConfigError, match="seed has 2, rate has 1"):
-        points(konfig.zip_axes(seeds, konfig.axis("rate", [0.1])))
+        points(sweeps.zip_axes(seeds, sweeps.axis("rate", [0.1])))
     with pytest.raises(ConfigError, match="without values"):
-        konfig.axis("seed", [])
+        sweeps.axis("seed", [])
 
 
 def test_random_axes_in_a_zip_follow_the_length_of_the_others(cfg: Any) -> None:
-    (rate,) = konfig.from_strings(cfg, ["rate=uniform(0, 1)"])
-    trials = konfig.expand(cfg, konfig.zip_axes(konfig.axis("seed", [1, 2, 3]), rate))
+    (rate,) = sweeps.from_strings(cfg, ["rate=uniform(0, 1)"])
+    trials = sweeps.expand(cfg, sweeps.zip_axes(sweeps.axis("seed", [1, 2, 3]), rate))
     assert len({dict(trial.overrides)["rate"] for trial in trials}) == 3
 
 
@@ -216,9 +218,9 @@ def test_u10_values_that_depend_on_another_axis(cfg: Any) -> None:
     cfg.optimizer = optax.adam(1e-3)
     # An axis inside of what another replaces works where each value takes it.
     texts = ["optimizer=[optax.adam(0.1), optax.lion(0.2)]", "optimizer.b1=[0.8, 0.9]"]
-    axes = konfig.from_strings(cfg, texts)
-    assert konfig.num_points(axes) == 4
-    trials = konfig.expand(cfg, axes)
+    axes = sweeps.from_strings(cfg, texts)
+    assert sweeps.num_points(axes) == 4
+    trials = sweeps.expand(cfg, axes)
     assert [trial.config(cfg).optimizer for trial in trials] == [
         optax.adam(0.1, b1=0.8),
         optax.adam(0.1, b1=0.9),
@@ -226,20 +228,20 @@ def test_u10_values_that_depend_on_another_axis(cfg: Any) -> None:
         optax.lion(0.2, b1=0.9),
     ]
     assert (
-        konfig.expand(cfg, konfig.from_strings(cfg, texts[::-1]))[0].config(cfg).optimizer
+        sweeps.expand(cfg, sweeps.from_strings(cfg, texts[::-1]))[0].config(cfg).optimizer
         == trials[0].config(cfg).optimizer
     )
     # Also where the config itself has no such argument, whatever the order.
     cfg.optimizer = optax.sgd(1e-3)
-    assert len(konfig.expand(cfg, konfig.from_strings(cfg, texts))) == 4
-    assert len(konfig.expand(cfg, konfig.from_strings(cfg, texts[::-1]))) == 4
+    assert len(sweeps.expand(cfg, sweeps.from_strings(cfg, texts))) == 4
+    assert len(sweeps.expand(cfg, sweeps.from_strings(cfg, texts[::-1]))) == 4
     # Where one does not, the sweep is refused when it is made.
     assert "unknown key 'b1'" in refused(cfg, "optimizer=[optax.adam(0.1), optax.sgd(0.2)]", "optimizer.b1=[0.8, 0.9]")
     # Values are literals: one axis cannot name another.
     assert "arithmetic" in refused(cfg, "seed=[1, 2]", "rate=[seed * 2]")
     # Points written out may depend on each other as they like, and their number is known.
-    dependent = konfig.listed({"seed": seed, "rate": seed / 10} for seed in (1, 2))
-    assert konfig.num_points([dependent]) == 2
+    dependent = sweeps.listed({"seed": seed, "rate": seed / 10} for seed in (1, 2))
+    assert sweeps.num_points([dependent]) == 2
 
 
 def test_names_of_distributions_are_their_parameters() -> None:
@@ -252,11 +254,11 @@ def test_names_of_distributions_are_their_parameters() -> None:
 @hypothesis.given(st.lists(st.integers(1, 4), min_size=1, max_size=4))
 def test_a_product_has_as_many_trials_as_its_lengths_multiply_to(lengths: list[int]) -> None:
     cfg = konfig.ConfigDict({f"x{index}": 0 for index in range(len(lengths))})
-    axes = [konfig.axis(f"x{index}", range(length)) for index, length in enumerate(lengths)]
-    trials = konfig.expand(cfg, axes)
-    assert len(trials) == konfig.num_points(axes) == math.prod(lengths)
+    axes = [sweeps.axis(f"x{index}", range(length)) for index, length in enumerate(lengths)]
+    trials = sweeps.expand(cfg, axes)
+    assert len(trials) == sweeps.num_points(axes) == math.prod(lengths)
     assert len({trial.name for trial in trials}) == len({trial.fingerprint for trial in trials}) == len(trials)
-    assert len(konfig.expand(cfg, konfig.chain(*axes))) == sum(lengths)
+    assert len(sweeps.expand(cfg, sweeps.chain(*axes))) == sum(lengths)
 
 
 @hypothesis.settings(deadline=None)
@@ -265,9 +267,13 @@ def test_any_axis_text_is_an_axis_or_one_line(text: str) -> None:
     cfg = konfig.ConfigDict({"seed": 0, "rate": 0.1, "name": "a", "note": None, "layers": [1]})
     for field in ("seed", "rate", "name", "note", "layers", "seed,rate"):
         try:
-            axis = konfig.parse_axis(cfg, field, text)
+            axis = sweeps.parse_axis(cfg, field, text)
         except ConfigError as error:
             assert str(error).isprintable()
             continue
         for point in axis.points(2, 0)[:20]:
             assert [path for path, _ in point] == field.split(",")
+
+
+def test_what_a_value_is_told_to_be_an_axis_by_are_the_functions_of_axes() -> None:
+    assert {*GRIDS, *PARAMETERS} == AXIS_FUNCTIONS

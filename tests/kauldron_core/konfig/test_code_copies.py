@@ -14,7 +14,8 @@ import pytest
 
 from kauldron_core import konfig
 from kauldron_core.errors import ConfigError
-from kauldron_core.konfig import code_copies, config_import
+from kauldron_core.konfig.trusting import code_copies
+from kauldron_core.sweeps import config_import
 
 ROOT = pathlib.Path(__file__).parents[3]
 

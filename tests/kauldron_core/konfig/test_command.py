@@ -10,7 +10,7 @@ import hypothesis.strategies as st
 import pytest
 
 from kauldron_core.errors import ConfigError
-from kauldron_core.konfig.command import Command, read_command
+from pipelines.cli.words.command import Command, read_command
 
 FLAGS = ["--dry-run", "--strict", "-h", "--help"]
 OPTIONS = ["--root", "--resume", "--address"]

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from kauldron_core import konfig
+from kauldron_core import konfig, sweeps
 from kauldron_core.errors import ConfigError
-from kauldron_core.konfig import config_import
+from kauldron_core.sweeps import config_import
 
 SOURCE = """
 import math
@@ -68,13 +68,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def refused(path: str, **args: str) -> str:
     with pytest.raises(ConfigError) as caught:
-        konfig.load_config_file(path, args)
+        sweeps.load_config_file(path, args)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
 
 def test_a_config_file(folder: Path) -> None:
-    file = konfig.load_config_file("experiment.py")
+    file = sweeps.load_config_file("experiment.py")
     assert (file.name, file.path) == ("experiment", Path("experiment.py"))
     assert file.config.to_dict() | {"optimizer": None} == {
         "size": "small",
@@ -91,9 +91,9 @@ def test_a_config_file(folder: Path) -> None:
 
 
 def test_arguments_are_typed_by_annotation_or_default(folder: Path) -> None:
-    cfg = konfig.load_config_file("experiment.py:size=large,depth=7", {"scale": "2", "debug": "True"}).config
+    cfg = sweeps.load_config_file("experiment.py:size=large,depth=7", {"scale": "2", "debug": "True"}).config
     assert (cfg.size, cfg.depth, cfg.scale, cfg.debug) == ("large", 7, 2.0, True)
-    assert konfig.load_config_file("experiment.py:depth=None").config.depth == 1
+    assert sweeps.load_config_file("experiment.py:depth=None").config.depth == 1
     assert "expected int | None, got the text 'x'" in refused("experiment.py:depth=x")
     assert "Write: --args.debug=True" in refused("experiment.py", debug="yes")
     assert "Did you mean 'size'? Available: size, depth, scale, debug." in refused("experiment.py:siez=large")
@@ -106,9 +106,9 @@ def test_arguments_are_typed_by_annotation_or_default(folder: Path) -> None:
 def test_required_arguments_and_those_of_any_name(folder: Path) -> None:
     (folder / "needs.py").write_text("def get_config(size: int):\n    return {'size': size}\n")
     assert "get_config needs this argument. Write: --args.size=VALUE" in refused("needs.py")
-    assert konfig.load_config_file("needs.py:size=3").config.size == 3
+    assert sweeps.load_config_file("needs.py:size=3").config.size == 3
     (folder / "loose.py").write_text("def get_config(**options):\n    return dict(options)\n")
-    assert konfig.load_config_file("loose.py:a=1,b=[1, 2]").config.to_dict() == {"a": 1, "b": [1, 2]}
+    assert sweeps.load_config_file("loose.py:a=1,b=[1, 2]").config.to_dict() == {"a": 1, "b": [1, 2]}
 
 
 def test_files_that_are_not_there(folder: Path) -> None:
@@ -154,9 +154,9 @@ def test_a_typo_in_the_file_names_the_line(folder: Path) -> None:
 def test_a_file_below_the_working_directory_has_its_dotted_name(folder: Path) -> None:
     (folder / "deep" / "er").mkdir(parents=True)
     (folder / "deep" / "er" / "one.py").write_text(SOURCE)
-    file = konfig.load_config_file("deep/er/one.py")
+    file = sweeps.load_config_file("deep/er/one.py")
     assert file.module is sys.modules["deep.er.one"]
-    assert konfig.load_config_file(str(folder / "deep" / "er" / "one.py")).module is file.module
+    assert sweeps.load_config_file(str(folder / "deep" / "er" / "one.py")).module is file.module
 
 
 def test_a_file_of_a_package_on_the_path_has_that_name_wherever_one_starts(folder: Path) -> None:
@@ -166,14 +166,14 @@ def test_a_file_of_a_package_on_the_path_has_that_name_wherever_one_starts(folde
     (package / "__init__.py").touch()
     (package / "flat.py").write_text(SOURCE)
     sys.path.append(str(package.parent.resolve()))
-    assert konfig.load_config_file("deep/installed/own_installed/flat.py").module is sys.modules["own_installed.flat"]
+    assert sweeps.load_config_file("deep/installed/own_installed/flat.py").module is sys.modules["own_installed.flat"]
 
 
 def test_a_name_that_would_import_something_else_is_not_used(folder: Path) -> None:
     (folder / "random.py").write_text(SOURCE)
     (folder / "my-config.py").write_text(SOURCE)
     for name in ("random.py", "my-config.py"):
-        file = konfig.load_config_file(name)
+        file = sweeps.load_config_file(name)
         assert file.imported is not None
         assert file.imported.is_copied
         assert file.module is not None
@@ -186,7 +186,7 @@ def test_a_name_that_would_import_something_else_is_not_used(folder: Path) -> No
 def test_a_copied_file_has_the_same_name_everywhere_and_later(folder: Path, tmp_path_factory: Any) -> None:
     outside = tmp_path_factory.mktemp("elsewhere") / "exp.py"
     outside.write_text(SOURCE.replace("def helper", "def loader"))
-    file = konfig.load_config_file(str(outside))
+    file = sweeps.load_config_file(str(outside))
     assert file.imported is not None
     assert file.module is not None
     name = file.module.__name__
@@ -211,9 +211,9 @@ def test_a_copied_file_cannot_import_its_neighbours(folder: Path, tmp_path_facto
 
 
 def test_sweep_functions(folder: Path) -> None:
-    file = konfig.load_config_file("experiment.py")
-    axes = [file.sweep(), file.sweep("rate"), *konfig.from_strings(file.config, ["scale=[1, 2]"])]
-    trials = konfig.expand(file.config, axes)
+    file = sweeps.load_config_file("experiment.py")
+    axes = [file.sweep(), file.sweep("rate"), *sweeps.from_strings(file.config, ["scale=[1, 2]"])]
+    trials = sweeps.expand(file.config, axes)
     assert len(trials) == 8
     assert dict(trials[0].overrides) == {"depth": 1, "optimizer.learning_rate": 0.1, "scale": 1.0}
     for name, message in (
@@ -225,13 +225,13 @@ def test_sweep_functions(folder: Path) -> None:
             file.sweep(name)
         assert message in str(caught.value)
     with pytest.raises(ConfigError, match="unknown key 'depht'"):
-        konfig.expand(file.config, konfig.listed([{"depht": 1}]))
+        sweeps.expand(file.config, sweeps.listed([{"depht": 1}]))
 
 
 def test_json_files(folder: Path) -> None:
-    file = konfig.load_config_file("experiment.py")
+    file = sweeps.load_config_file("experiment.py")
     konfig.save(file.config, folder / "saved.json")
-    loaded = konfig.load_config_file("saved.json")
+    loaded = sweeps.load_config_file("saved.json")
     assert loaded.config == file.config
     assert loaded.module is None
     konfig.apply_overrides(loaded.config, ["optimizer.learning_rate=1"], aliases=loaded.aliases)
@@ -243,13 +243,13 @@ def test_json_files(folder: Path) -> None:
 
 
 def test_names_of_the_file_can_be_used_in_overrides(folder: Path) -> None:
-    file = konfig.load_config_file("experiment.py")
+    file = sweeps.load_config_file("experiment.py")
     konfig.apply_overrides(file.config, ["f=experiment.helper"], aliases=file.aliases)
     assert konfig.resolve(file.config.f)() == 1
-    file = konfig.load_config_file("experiment.py")
+    file = sweeps.load_config_file("experiment.py")
     konfig.apply_overrides(file.config, ["f=math.pi"], aliases=file.aliases)
     assert file.config.f > 3
-    file = konfig.load_config_file("experiment.py")
+    file = sweeps.load_config_file("experiment.py")
     with pytest.raises(ConfigError, match=r"Write: '--cfg\.f=experiment\.helper\(\)'"):
         konfig.apply_overrides(file.config, ["f=helper()"], aliases=file.aliases)
 
@@ -259,14 +259,14 @@ def test_lazy_imports_can_be_named_without_being_imported(folder: Path) -> None:
         "from kauldron_core import konfig\nwith konfig.imports(lazy=True):\n    import not_here\n\n"
         "def get_config():\n    return {'a': not_here.Thing(1), 'b': None}\n"
     )
-    file = konfig.load_config_file("lazy.py")
+    file = sweeps.load_config_file("lazy.py")
     konfig.apply_overrides(file.config, ["a=not_here.Other(x=2)", "b=not_here.CONSTANT"], aliases=file.aliases)
     assert file.config.a["__qualname__"] == "not_here:Other"
     assert file.config.b["__const__"] == "not_here:CONSTANT"
 
 
 def test_a_file_of_trials(folder: Path) -> None:
-    file = konfig.load_config_file("experiment.py")
+    file = sweeps.load_config_file("experiment.py")
     trials = folder / "trials.txt"
     trials.write_text(
         "# the ones that worked\n\n"
@@ -274,8 +274,8 @@ def test_a_file_of_trials(folder: Path) -> None:
         "--cfg.optimizer=optax.sgd(0.1) optimizer.momentum=0.9\n"
         '{"cfg.depth": 3, "size": "x"}\n'
     )
-    points = konfig.read_trials(trials, file.config, aliases=file.aliases)
-    found = konfig.expand(file.config, [points])
+    points = sweeps.read_trials(trials, file.config, aliases=file.aliases)
+    found = sweeps.expand(file.config, [points])
     assert dict(found[0].overrides) == {"optimizer.learning_rate": 0.1, "size": "a b"}
     assert found[1].config(file.config).optimizer.momentum == 0.9
     assert dict(found[2].overrides) == {"depth": 3, "size": "x"}
@@ -293,10 +293,10 @@ def test_a_file_of_trials(folder: Path) -> None:
     ],
 )
 def test_faults_in_a_file_of_trials_name_the_line(folder: Path, line: str, message: str) -> None:
-    file = konfig.load_config_file("experiment.py")
+    file = sweeps.load_config_file("experiment.py")
     (folder / "trials.txt").write_text(f"depth=1\n{line}\n")
     with pytest.raises(ConfigError) as caught:
-        konfig.read_trials("trials.txt", file.config)
+        sweeps.read_trials("trials.txt", file.config)
     assert message in str(caught.value)
 
 
@@ -304,9 +304,9 @@ def test_a_file_of_trials_that_says_nothing(folder: Path) -> None:
     (folder / "trials.txt").write_text("# nothing\n")
     cfg = konfig.ConfigDict({"x": 1})
     with pytest.raises(ConfigError, match="there is no trial in this file"):
-        konfig.read_trials("trials.txt", cfg)
+        sweeps.read_trials("trials.txt", cfg)
     with pytest.raises(ConfigError, match="cannot be read"):
-        konfig.read_trials("none.txt", cfg)
+        sweeps.read_trials("none.txt", cfg)
 
 
 @pytest.mark.process
@@ -314,11 +314,11 @@ def test_a_json_config_is_overridden_and_swept_without_jax_and_numpy(folder: Pat
     (folder / "saved.json").write_text('{"optimizer": {"__qualname__": "optax:adam", "learning_rate": 0.1}}')
     code = (
         "import sys\n"
-        "from kauldron_core import konfig\n"
-        "file = konfig.load_config_file('saved.json')\n"
+        "from kauldron_core import konfig, sweeps\n"
+        "file = sweeps.load_config_file('saved.json')\n"
         "konfig.apply_overrides(file.config, ['optimizer.learning_rate=1'], aliases=file.aliases)\n"
-        "axes = konfig.from_strings(file.config, ['optimizer.learning_rate=logspace(1e-3, 1, 4)'])\n"
-        "assert len(konfig.expand(file.config, axes)) == 4\n"
+        "axes = sweeps.from_strings(file.config, ['optimizer.learning_rate=logspace(1e-3, 1, 4)'])\n"
+        "assert len(sweeps.expand(file.config, axes)) == 4\n"
         "print(sorted({'jax', 'numpy', 'optax'} & set(sys.modules)))\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}

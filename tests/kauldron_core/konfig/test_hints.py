@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from kauldron_core import konfig
-from kauldron_core.konfig import hints
-from kauldron_core.konfig.hints import Misfit
+from kauldron_core.konfig.calls import hints
+from kauldron_core.konfig.calls.hints import Misfit
 
 with konfig.imports():
     import optax

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from kauldron_core import konfig
-from kauldron_core.konfig.docstrings import argument_lines
+from kauldron_core.konfig.calls.docstrings import argument_lines
 
 with konfig.imports():
     import optax

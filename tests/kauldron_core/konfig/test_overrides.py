@@ -13,9 +13,9 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 
-from kauldron_core import konfig, paths
+from kauldron_core import konfig, paths, sweeps
 from kauldron_core.errors import ConfigError
-from kauldron_core.konfig.trial_names import encoded
+from kauldron_core.sweeps.trial_names import encoded
 
 with konfig.imports():
     import optax
@@ -65,7 +65,7 @@ def applied(cfg: Any, *overrides: str) -> Any:
 def refused(cfg: Any, *overrides: str) -> str:
     before = konfig.to_json(cfg)
     with pytest.raises(ConfigError) as caught:
-        konfig.apply_overrides(cfg, overrides)
+        konfig.apply_overrides(cfg, overrides, read_axis=sweeps.parse_axis)
     assert konfig.to_json(cfg) == before  # nothing is half applied
     assert "\n" not in str(caught.value)
     return str(caught.value)

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from kauldron_core import konfig, paths
+from kauldron_core import konfig, paths, sweeps
 from kauldron_core.errors import ConfigError
-from kauldron_core.konfig.splitting import partition_outside
-from kauldron_core.konfig.trial_names import encoded
+from kauldron_core.konfig.overrides.splitting import partition_outside
+from kauldron_core.sweeps.trial_names import encoded
+from pipelines.cli.words.command import read_command
 
 PAGE = (Path(__file__).parents[3] / "docs" / "overrides.md").read_text(encoding="utf-8")
 
@@ -65,11 +66,11 @@ def test_override(namespace: dict[str, Any], text: str, result: str) -> None:
     before = konfig.to_json(cfg)
     if result.startswith("error: "):
         with pytest.raises(ConfigError) as caught:
-            konfig.apply_overrides(cfg, [text])
+            konfig.apply_overrides(cfg, [text], read_axis=sweeps.parse_axis)
         check_error(str(caught.value), result)
         assert konfig.to_json(cfg) == before
         return
-    konfig.apply_overrides(cfg, [text])
+    konfig.apply_overrides(cfg, [text], read_axis=sweeps.parse_axis)
     path = partition_outside(text, "=")[0]
     assert plain(read(cfg, path)) == plain(eval(result.strip("`"), namespace))
 
@@ -79,19 +80,19 @@ def test_axis(namespace: dict[str, Any], text: str, result: str) -> None:
     cfg = namespace["cfg"]
     if result.startswith("error: "):
         with pytest.raises(ConfigError) as caught:
-            konfig.from_strings(cfg, [text])
+            sweeps.from_strings(cfg, [text])
         check_error(str(caught.value), result)
         return
-    (axis,) = konfig.from_strings(cfg, [text])
-    assert isinstance(axis, konfig.Axis)
+    (axis,) = sweeps.from_strings(cfg, [text])
+    assert isinstance(axis, sweeps.Axis)
     assert [plain(value) for value in axis.values] == [plain(value) for value in eval(result.strip("`"), namespace)]
-    assert len(konfig.expand(cfg, [axis])) == len(axis.values)
+    assert len(sweeps.expand(cfg, [axis])) == len(axis.values)
 
 
 @pytest.mark.parametrize(("typed", "answer"), rows("Typed", "Answer"))
 def test_command(typed: str, answer: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        konfig.read_command(typed.split(" "), flags=["--dry-run"], options=["--root"])
+        read_command(typed.split(" "), flags=["--dry-run"], options=["--root"])
     assert str(caught.value).endswith(f"Write: {answer.strip('`')}")
 
 

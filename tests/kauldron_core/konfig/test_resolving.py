@@ -10,7 +10,8 @@ import pytest
 
 from kauldron_core import konfig
 from kauldron_core.errors import ConfigError
-from kauldron_core.konfig import defaults, nodes
+from kauldron_core.konfig.tree import nodes
+from kauldron_core.konfig.writing import defaults
 from tests.kauldron_core.konfig.sample import CALLS, Hooked, Layer, load
 
 with konfig.imports():

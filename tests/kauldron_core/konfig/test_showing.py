@@ -75,7 +75,7 @@ def test_html_for_notebooks():
 
 
 def test_aliases_can_be_added(monkeypatch):
-    from kauldron_core.konfig import targets
+    from kauldron_core.konfig.calls import targets
 
     monkeypatch.setattr(targets, "_aliases", dict(targets._aliases))
     konfig.register_aliases({"tests.kauldron_core.konfig.sample": "sample"})

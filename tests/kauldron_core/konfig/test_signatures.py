@@ -8,7 +8,7 @@ import pytest
 
 from kauldron_core import konfig
 from kauldron_core.errors import ConfigError
-from kauldron_core.konfig.signatures import arguments_of
+from kauldron_core.konfig.calls.signatures import arguments_of
 
 with konfig.imports():
     import functools as cfunctools

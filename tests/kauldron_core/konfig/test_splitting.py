@@ -6,7 +6,7 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 
-from kauldron_core.konfig.splitting import (
+from kauldron_core.konfig.overrides.splitting import (
     depth_of,
     inside,
     is_unfinished,

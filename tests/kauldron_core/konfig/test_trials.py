@@ -13,9 +13,9 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 
-from kauldron_core import konfig
+from kauldron_core import konfig, sweeps
 from kauldron_core.errors import ConfigError
-from kauldron_core.konfig.trial_names import Namer, safe
+from kauldron_core.sweeps.trial_names import Namer, safe
 
 with konfig.imports():
     import jax.numpy as jnp
@@ -30,8 +30,8 @@ def cfg() -> konfig.ConfigDict:
     return cfg
 
 
-def expand(cfg: Any, *texts: str, **options: Any) -> list[konfig.Trial]:
-    return konfig.expand(cfg, konfig.from_strings(cfg, texts), **options)
+def expand(cfg: Any, *texts: str, **options: Any) -> list[sweeps.Trial]:
+    return sweeps.expand(cfg, sweeps.from_strings(cfg, texts), **options)
 
 
 def test_s12_every_trial_has_its_own_value(cfg: Any) -> None:
@@ -40,11 +40,11 @@ def test_s12_every_trial_has_its_own_value(cfg: Any) -> None:
     assert cfg.optimizer.learning_rate == 1e-3
     for path in ("optimizer.learning_rat", "learning_rate", "optimizer.b3"):
         with pytest.raises(ConfigError, match="unknown key"):
-            konfig.expand(cfg, [konfig.axis(path, [1, 2])])
+            sweeps.expand(cfg, [sweeps.axis(path, [1, 2])])
 
 
 def test_a_sweep_without_axes_is_one_trial(cfg: Any) -> None:
-    (trial,) = konfig.expand(cfg, [])
+    (trial,) = sweeps.expand(cfg, [])
     assert (trial.index, trial.name, trial.overrides) == (0, "0000", ())
     assert trial.config(cfg) == cfg
 
@@ -73,14 +73,14 @@ def test_paths_with_the_same_end_are_told_apart() -> None:
 
 def test_u04_twenty_keys_with_long_names_give_short_unique_names() -> None:
     cfg = konfig.ConfigDict({f"a_rather_long_name_{number}": "text" for number in range(20)})
-    axes = [konfig.axis(key, ["x" * 500, "y" * 500]) for key in cfg]
-    trials = konfig.expand(cfg, konfig.zip_axes(*axes))
+    axes = [sweeps.axis(key, ["x" * 500, "y" * 500]) for key in cfg]
+    trials = sweeps.expand(cfg, sweeps.zip_axes(*axes))
     assert len({trial.name for trial in trials}) == 2
     assert all(len(trial.name) <= 80 for trial in trials)
 
 
 def test_the_number_has_as_many_digits_as_it_takes(cfg: Any) -> None:
-    trials = konfig.expand(cfg, [konfig.axis("seed", range(10_001))])
+    trials = sweeps.expand(cfg, [sweeps.axis("seed", range(10_001))])
     assert trials[0].name == "00000-seed=0"
     assert trials[-1].name == "10000-seed=10000"
     assert [trial.name for trial in trials] == sorted(trial.name for trial in trials)
@@ -99,9 +99,9 @@ def test_identities_do_not_depend_on_position_order_or_process(cfg: Any) -> None
 @pytest.mark.process
 def test_identities_are_the_same_in_another_process() -> None:
     code = (
-        "from kauldron_core import konfig\n"
+        "from kauldron_core import konfig, sweeps\n"
         "cfg = konfig.ConfigDict({'x': None})\n"
-        "print([t.fingerprint for t in konfig.expand(cfg, [konfig.axis('x', [{'a', 'b', 'c'}, {'k': (1, 2.0)}])])])\n"
+        "print([t.fingerprint for t in sweeps.expand(cfg, [sweeps.axis('x', [{'a', 'b', 'c'}, {'k': (1, 2.0)}])])])\n"
     )
     runs = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(2)]
     assert runs[0].stdout == runs[1].stdout
@@ -126,14 +126,14 @@ def test_values_of_other_types_are_other_identities() -> None:
         optax.sgd(1),
         optax.sgd(1.0),
     ]
-    assert len({trial.fingerprint for trial in konfig.expand(cfg, [konfig.axis("x", values)])}) == len(values)
+    assert len({trial.fingerprint for trial in sweeps.expand(cfg, [sweeps.axis("x", values)])}) == len(values)
 
 
 def test_the_same_trial_twice_is_refused(cfg: Any) -> None:
     with pytest.raises(ConfigError, match="trials 0 and 2 of the sweep are the same"):
         expand(cfg, "rate=[1, 2, 1.0]")
     with pytest.raises(ConfigError, match="trials 0 and 1 of the sweep are the same"):
-        konfig.expand(cfg, konfig.listed([{"seed": 1, "rate": 0.5}, {"rate": 0.5, "seed": 1}]))
+        sweeps.expand(cfg, sweeps.listed([{"seed": 1, "rate": 0.5}, {"rate": 0.5, "seed": 1}]))
 
 
 def test_random_points_may_repeat_and_stay_apart(cfg: Any) -> None:
@@ -152,38 +152,38 @@ def test_more_samples_keep_the_trials_that_were_there(cfg: Any) -> None:
 
 
 def test_values_are_checked_and_fitted(cfg: Any) -> None:
-    (trial,) = konfig.expand(cfg, [konfig.axis("rate", [1])])
+    (trial,) = sweeps.expand(cfg, [sweeps.axis("rate", [1])])
     assert type(trial.overrides[0][1]) is float
     with pytest.raises(ConfigError, match=r"--sweep\.seed: expected int, got the text 'x'"):
-        konfig.expand(cfg, [konfig.axis("seed", [1, "x"])])
+        sweeps.expand(cfg, [sweeps.axis("seed", [1, "x"])])
     with pytest.raises(ConfigError, match="got a function"):
-        konfig.expand(cfg, [konfig.axis("optimizer", [lambda: 1])])
+        sweeps.expand(cfg, [sweeps.axis("optimizer", [lambda: 1])])
 
 
 def test_values_are_what_a_config_would_store(cfg: Any) -> None:
     cfg.dtype = None
-    trials = konfig.expand(cfg, [konfig.axis("dtype", [jnp.bfloat16, jnp.float32, {"a": (1,)}, copy.copy])])
+    trials = sweeps.expand(cfg, [sweeps.axis("dtype", [jnp.bfloat16, jnp.float32, {"a": (1,)}, copy.copy])])
     assert [trial.name for trial in trials] == [
         "0000-dtype=bfloat16",
         "0001-dtype=float32",
         "0002-dtype=a-1",
         "0003-dtype=copy",
     ]
-    by_text = konfig.expand(cfg, konfig.from_strings(cfg, ["dtype=[jnp.bfloat16]"]))
+    by_text = sweeps.expand(cfg, sweeps.from_strings(cfg, ["dtype=[jnp.bfloat16]"]))
     assert by_text[0].fingerprint == trials[0].fingerprint
     with pytest.raises(ConfigError, match=r"--sweep\.dtype: "):
-        konfig.expand(cfg, [konfig.axis("dtype", [object()])])
+        sweeps.expand(cfg, [sweeps.axis("dtype", [object()])])
 
 
 def test_what_holds_another_comes_first(cfg: Any) -> None:
     point = {"optimizer.momentum": 0.9, "seed": 1, "optimizer": optax.sgd(0.1)}
-    (trial,) = konfig.expand(cfg, konfig.listed([point]))
+    (trial,) = sweeps.expand(cfg, sweeps.listed([point]))
     assert trial.config(cfg).optimizer == optax.sgd(0.1, momentum=0.9)
 
 
 def test_trial_configs_share_nothing(cfg: Any) -> None:
     value = optax.sgd(0.1)
-    trials = konfig.expand(cfg, [konfig.axis("optimizer", [value]), konfig.axis("optimizer.momentum", [0.8, 0.9])])
+    trials = sweeps.expand(cfg, [sweeps.axis("optimizer", [value]), sweeps.axis("optimizer.momentum", [0.8, 0.9])])
     first, second = (trial.config(cfg) for trial in trials)
     assert (first.optimizer.momentum, second.optimizer.momentum) == (0.8, 0.9)
     first.optimizer.momentum = 0.5
@@ -195,7 +195,7 @@ def test_trial_configs_share_nothing(cfg: Any) -> None:
 def test_configs_change_one_copy_in_place(cfg: Any) -> None:
     trials = expand(cfg, "seed=[1, 2]", "optimizer=[optax.sgd(0.1), optax.adam(0.2)]", "layers=[[3]]")
     before = konfig.to_json(cfg)
-    texts = [konfig.to_json(trial_cfg) for _, trial_cfg in konfig.configs(cfg, trials)]
+    texts = [konfig.to_json(trial_cfg) for _, trial_cfg in sweeps.configs(cfg, trials)]
     assert texts == [konfig.to_json(trial.config(cfg)) for trial in trials]
     assert konfig.to_json(cfg) == before
 
@@ -218,9 +218,9 @@ def test_a_point_that_reaches_into_an_excluded_field_needs_a_reference() -> None
     module.Target = Target  # pyright: ignore[reportAttributeAccessIssue]
     cfg = konfig.ConfigDict({"__qualname__": f"{__name__}:Target", "aux": {"used": 1, "idle": 1}})
     cfg.x = cfg.ref.aux.used
-    assert [trial.config(cfg).x for trial in konfig.expand(cfg, [konfig.axis("aux.used", [2, 3])])] == [2, 3]
+    assert [trial.config(cfg).x for trial in sweeps.expand(cfg, [sweeps.axis("aux.used", [2, 3])])] == [2, 3]
     with pytest.raises(ConfigError, match=r"--sweep\.aux\.idle: .*nothing reads"):
-        konfig.expand(cfg, [konfig.axis("aux.idle", [2, 3])])
+        sweeps.expand(cfg, [sweeps.axis("aux.idle", [2, 3])])
 
 
 @hypothesis.settings(deadline=None)
@@ -236,7 +236,7 @@ def test_expanding_leaves_the_config_as_it_was(axes: list[list[int]]) -> None:
     cfg = konfig.ConfigDict({f"x{index}": 0 for index in range(len(axes))})
     cfg.y = cfg.ref.x0
     before = copy.deepcopy(cfg)
-    trials = konfig.expand(cfg, [konfig.axis(f"x{index}", values) for index, values in enumerate(axes)])
+    trials = sweeps.expand(cfg, [sweeps.axis(f"x{index}", values) for index, values in enumerate(axes)])
     assert cfg == before
     for trial in trials:
         trial_cfg = trial.config(cfg)
@@ -248,18 +248,18 @@ def test_values_of_numpy_are_plain_numbers_in_an_axis():
     """F34: `np.linspace` and `np.arange` as axes were refused, for their numbers are no floats and ints of Python."""
     cfg = konfig.ConfigDict({"rate": 0.1, "width": 3, "pair": (1, 2)})
     axes = [
-        konfig.axis("rate", np.linspace(0.01, 0.1, 2)),
-        konfig.listed([{"width": np.int64(4), "pair": (np.int32(5), 6)}]),
+        sweeps.axis("rate", np.linspace(0.01, 0.1, 2)),
+        sweeps.listed([{"width": np.int64(4), "pair": (np.int32(5), 6)}]),
     ]
-    trials = konfig.expand(cfg, axes)
+    trials = sweeps.expand(cfg, axes)
     assert [dict(trial.overrides) for trial in trials] == [
         {"rate": rate, "width": 4, "pair": (5, 6)} for rate in (0.01, 0.1)
     ]
     assert {type(trial.overrides[0][1]) for trial in trials} == {float}
-    assert [type(value) for value in konfig.axis("width", np.arange(2)).values] == [int, int]
-    assert konfig.axis("rate", [np.float32(0.5)]).values == (0.5,)
+    assert [type(value) for value in sweeps.axis("width", np.arange(2)).values] == [int, int]
+    assert sweeps.axis("rate", [np.float32(0.5)]).values == (0.5,)
     assert [trial.name for trial in trials] == [
-        trial.name for trial in konfig.expand(cfg, [konfig.axis("rate", [0.01, 0.1]), axes[1]])
+        trial.name for trial in sweeps.expand(cfg, [sweeps.axis("rate", [0.01, 0.1]), axes[1]])
     ]
 
 
@@ -267,7 +267,7 @@ def test_values_of_numpy_are_plain_numbers_in_an_axis():
 def test_one_value_is_no_axis(value):
     """F34: a text was split into its letters."""
     with pytest.raises(ConfigError, match=r"--sweep\.name: .* is one value, and an axis is a list of them: \["):
-        konfig.axis("name", value)
+        sweeps.axis("name", value)
 
 
 def test_a_name_says_which_of_two_paths_is_meant():

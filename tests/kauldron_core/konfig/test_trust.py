@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from kauldron_core import konfig
 from kauldron_core.errors import ConfigError
-from kauldron_core.konfig import decoding, operations
+from kauldron_core.konfig.json import decoding
+from kauldron_core.konfig.tree import operations
 from tests.kauldron_core.konfig.hostile import HOSTILE, call, const, op, ref
 
 UNTOUCHED = ("antigravity", "runpy", "code", "timeit", "pty")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kauldron_core import konfig
+from kauldron_core import konfig, sweeps
 from pipelines.cli import main
 
 DIGITS = "pipelines/configs/digits.py"
@@ -79,7 +79,7 @@ def test_diff_of_a_config_and_its_overrides(capsys: Captured) -> None:
 
 
 def test_diff_of_two_trials(capsys: Captured, tmp_path: Path) -> None:
-    file = konfig.load_config_file(DIGITS)
+    file = sweeps.load_config_file(DIGITS)
     for number, hidden in enumerate((16, 32)):
         folder = tmp_path / f"{number:04d}"
         folder.mkdir()
@@ -175,7 +175,7 @@ def test_schema_lists_leaves_with_type_value_and_documentation(capsys: Captured)
 def test_every_leaf_of_the_schema_can_be_overridden(capsys: Captured) -> None:
     rows = [line.split("\t") for line in run(capsys, "schema", DIGITS, "--all").splitlines()]
     assert "optimizer.b1" in [row[0] for row in rows]
-    cfg = konfig.load_config_file(DIGITS).config
+    cfg = sweeps.load_config_file(DIGITS).config
     for path, kind, value, _ in rows:
         if value.isdecimal() and "int" in kind.split(" | "):
             konfig.apply_overrides(cfg, [f"{path}={value}"])

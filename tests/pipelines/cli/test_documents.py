@@ -11,11 +11,12 @@ import click
 import pytest
 
 import evaluators
-from kauldron_core import konfig, rundir, train
+from kauldron_core import rundir, train
 from pipelines import experiment as experiments
 from pipelines.cli import main
 from pipelines.cli.app import kdr
 from pipelines.cli.commands import LazyGroup, OverrideCommand, sorted_words
+from pipelines.cli.words.command import Command, read_command
 from tests.pipelines import whole_run
 from tests.pipelines.cli.documented import ROOT, Documented, commands
 
@@ -67,10 +68,10 @@ def test_documented_commands_are_taken_with_their_values(one: Documented, monkey
         check_overrides(sorted_words(context))
 
 
-def check_overrides(words: konfig.Command) -> None:
+def check_overrides(words: Command) -> None:
     """Applies the overrides of a command to its config; those of a run to the config that runs of the pages have."""
     if words.config is None or words.config.startswith("runs/"):
-        words = konfig.read_command([whole_run.DIGITS, *(f"--cfg.{path}={text}" for path, text in words.cfg)])
+        words = read_command([whole_run.DIGITS, *(f"--cfg.{path}={text}" for path, text in words.cfg)])
     if not Path(str(words.config)).is_file():
         assert words.config in ("d.py", "RUN"), words.config
         return

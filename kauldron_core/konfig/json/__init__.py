@@ -1,0 +1,1 @@
+"""Configs as JSON text: written, read back, and exported from built objects."""

@@ -1,0 +1,1 @@
+"""Override texts: what `model.hidden=64` means, and how it is refused."""

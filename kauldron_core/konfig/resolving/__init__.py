@@ -1,0 +1,1 @@
+"""Building the objects that a config describes."""

@@ -1,0 +1,1 @@
+"""The tree of plain data: its nodes, its references, and what walks over it."""

@@ -1,0 +1,94 @@
+"""What differs between two configs, what one holds, and a name for its content."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from kauldron_core import paths
+from kauldron_core.konfig.json.encoding import encode
+from kauldron_core.konfig.overrides.places import find_place
+from kauldron_core.konfig.tree.evaluate import Evaluation
+from kauldron_core.konfig.tree.names_of_nodes import shown_key
+from kauldron_core.konfig.tree.nodes import fields, is_node, is_sequence
+from kauldron_core.konfig.tree.size import check_size
+
+
+class _Missing:
+    def __repr__(self) -> str:
+        return "<missing>"
+
+    def __bool__(self) -> bool:
+        return False
+
+
+MISSING: Any = _Missing()
+"""The value of a field that one of two configs does not have."""
+
+
+class Change(NamedTuple):
+    """One leaf that differs."""
+
+    path: str
+    old: Any
+    new: Any
+
+
+def flatten(cfg: Any) -> dict[str, Any]:
+    """Returns every leaf by its path (`'model.layers[0].features'`), references read, empty dicts as leaves."""
+    evaluation = Evaluation()
+    check_size(cfg, evaluation, is_shared=False)
+    leaves: dict[str, Any] = {}
+    inside: list[int] = []
+
+    def visit(value: Any, path: str) -> None:
+        value = evaluation.value(value)
+        has_fields = is_node(value)
+        is_tree = has_fields or is_sequence(value)
+        if not is_tree or not value or id(value) in inside:
+            leaves[path] = value
+            return
+        inside.append(id(value))
+        keys: Any = fields(value) if has_fields else range(len(value))
+        for key in keys:
+            shown = shown_key(fields(value), key) if has_fields else key
+            visit(evaluation.read(value, key) if has_fields else value[key], paths.join(path, shown))
+        inside.pop()
+
+    visit(cfg, "")
+    return leaves
+
+
+def diff(a: Any, b: Any) -> list[Change]:
+    """Returns the leaves in which two configs differ, in the order of the first; `MISSING` where one has none."""
+    first, second = flatten(a), flatten(b)
+    changes = [
+        Change(path, old, second.get(path, MISSING))
+        for path, old in first.items()
+        if not _is_same(old, second.get(path, MISSING))
+    ]
+    return changes + [Change(path, MISSING, new) for path, new in second.items() if path not in first]
+
+
+def _is_same(old: Any, new: Any) -> bool:
+    return old is new or (type(old) is type(new) and bool(old == new)) or (old != old and new != new)
+
+
+def fingerprint(cfg: Any, *, without: Iterable[str] = ()) -> str:
+    """Returns a text that is equal for configs that describe the same: references read, the order of keys ignored.
+
+    Args:
+      cfg: The config.
+      without: Paths of leaves whose values make no difference.
+    """
+    if without := tuple(without):
+        cfg = copy.deepcopy(cfg)
+        for path in without:
+            place = find_place(cfg, path)
+            place.set(type(place.slot.current)(0))
+    body = encode(cfg, references=False, sort=True)
+    text = json.dumps(body, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:32]

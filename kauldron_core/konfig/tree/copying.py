@@ -1,0 +1,269 @@
+"""Walks over whole configs: copies, merges, comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from kauldron_core.konfig.tree.evaluate import Evaluation
+from kauldron_core.konfig.tree.markers import CONST, QUALNAME
+from kauldron_core.konfig.tree.names_of_nodes import shown_key
+from kauldron_core.konfig.tree.nodes import (
+    Node,
+    blank,
+    distrust,
+    fields,
+    is_a,
+    is_node,
+    is_sequence,
+    is_trusted,
+    kind_of,
+    stored_key,
+)
+from kauldron_core.konfig.tree.references import OpRef, PathRef, Placeholder
+
+if TYPE_CHECKING:
+    from kauldron_core.konfig.tree.config_dict import ConfigDict
+
+_MEMBERS = "kauldron_core.konfig members"
+
+
+def nodes(root: Any) -> list[ConfigDict]:
+    """Returns every node of a config once, the root first."""
+    found: dict[int, Any] = {}
+    pending = [root]
+    while pending:
+        value = pending.pop()
+        if is_node(value):
+            if id(value) not in found:
+                found[id(value)] = value
+                pending.extend(reversed(list(fields(value).values())))
+        elif is_sequence(value):
+            pending.extend(reversed(value))
+        elif is_a(value, dict):
+            pending.extend(reversed(value.values()))
+        elif type(value) is Placeholder:
+            pending.append(value.value)
+        elif type(value) is OpRef:
+            pending.extend((*value.konfig_args, *value.konfig_kwargs.values()))
+    return list(found.values())
+
+
+def walk(root: Any, *, operands: bool) -> Iterator[tuple[tuple[Any, ...], ConfigDict]]:
+    """Yields every node of a config once with its path (the first one, where a node is shared).
+
+    Args:
+      root: The config.
+      operands: Whether nodes among the operands of references count too.
+    """
+    visited: set[int] = set()
+    pending: list[tuple[tuple[Any, ...], Any]] = [((), root)]
+    while pending:
+        path, value = pending.pop()
+        if is_node(value):
+            if id(value) not in visited:
+                visited.add(id(value))
+                yield path, value
+                own = fields(value)
+                pending.extend(((*path, shown_key(own, key)), item) for key, item in reversed(own.items()))
+        elif is_sequence(value):
+            pending.extend(((*path, index), item) for index, item in _reversed_entries(value))
+        elif type(value) is Placeholder:
+            pending.append((path, value.value))
+        elif type(value) is OpRef and operands:
+            pending.extend((path, arg) for arg in (*value.konfig_args, *value.konfig_kwargs.values()))
+
+
+def _reversed_entries(values: Any) -> list[tuple[int, Any]]:
+    return [(index, values[index]) for index in range(len(values) - 1, -1, -1)]
+
+
+def deepcopy(root: ConfigDict, memo: dict[Any, Any] | None = None) -> ConfigDict:
+    """Returns a copy in which shared nodes stay shared and references point into the copy."""
+    memo = {} if memo is None else memo
+    members: set[int] = memo.setdefault(_MEMBERS, set())
+    members.update(id(node) for node in nodes(root))
+    return _copy_node(root, memo)
+
+
+def _copy_node(node: ConfigDict, memo: dict[Any, Any]) -> ConfigDict:
+    known = memo.get(id(node))
+    if known is not None:
+        return known
+    copied = type(node).__new__(type(node))
+    memo[id(node)] = copied
+    state = dict(vars(node))
+    state["_fields"] = {}
+    vars(copied).update(state)
+    copied_fields = state["_fields"]
+    for key, value in fields(node).items():
+        copied_fields[key] = value if kind_of(value) in _ATOMS else _copy_value(value, memo)
+    return copied
+
+
+_SEQUENCES = frozenset({list, tuple})
+_ATOMS = frozenset({type(None), bool, int, float, str, bytes})
+
+
+def _copy_value(value: Any, memo: dict[Any, Any]) -> Any:
+    if is_node(value):
+        return _copy_node(value, memo)
+    kind = kind_of(value)
+    if kind in _SEQUENCES:
+        if id(value) not in memo:
+            memo[id(value)] = kind(item if kind_of(item) in _ATOMS else _copy_value(item, memo) for item in value)
+        return memo[id(value)]
+    if kind is set:
+        return set(value)
+    if kind is dict:
+        return {key: _copy_value(item, memo) for key, item in value.items()}
+    if kind is PathRef:
+        return _copy_path_ref(value, memo)
+    if kind is OpRef:
+        args = tuple(_copy_value(arg, memo) for arg in value.konfig_args)
+        kwargs = {name: _copy_value(arg, memo) for name, arg in value.konfig_kwargs.items()}
+        return OpRef(value.konfig_op, args, kwargs, trusted=value.konfig_trusted)
+    if kind is Placeholder:
+        return _copy_placeholder(value, memo)
+    return value  # Leaves are immutable.
+
+
+def _copy_placeholder(value: Placeholder, memo: dict[Any, Any]) -> Placeholder:
+    known = memo.get(id(value))
+    if known is None:
+        known = Placeholder(value.type, required=value.required)
+        memo[id(value)] = known
+        known.value = _copy_value(value.value, memo)
+    return known
+
+
+def _copy_path_ref(ref: PathRef, memo: dict[Any, Any]) -> PathRef:
+    """Points the reference at the copy, or leaves it where it is when it points outside of what is copied."""
+    anchor, parts = anchored(ref, memo[_MEMBERS])
+    if anchor is None:
+        return ref
+    return PathRef(_copy_value(anchor, memo), parts, trusted=ref.konfig_trusted)
+
+
+def anchored(ref: PathRef, members: Any) -> tuple[Any, tuple[Any, ...]]:
+    """Returns the first node on the way of a reference that is one of `members` (ids), and the path from there."""
+    value: Any = ref.konfig_node
+    parts = ref.konfig_parts
+    for index in range(len(parts) + 1):
+        if id(value) in members:
+            return value, parts[index:]
+        if index == len(parts):
+            break
+        part = parts[index]
+        if is_node(value):
+            value = fields(value).get(stored_key(value, part))
+            value = value.value if type(value) is Placeholder else value
+        elif is_sequence(value) and isinstance(part, int) and -len(value) <= part < len(value):
+            value = value[part]
+        else:
+            break
+    return None, ()
+
+
+def merge(target: Any, source: Any) -> None:
+    """Merges `source` into `target`; what `source` holds is copied, its references lead into `target`."""
+    if not is_node(source):
+        for key, value in source.items():
+            _merge_field(target, key, value)
+        return
+    memo: dict[Any, Any] = {_MEMBERS: {id(node) for node in nodes(source)}}
+    _merge_node(target, source, memo)
+
+
+def _merge_node(target: Any, source: Any, memo: dict[Any, Any]) -> None:
+    memo[id(source)] = target
+    if not is_trusted(source):
+        distrust(target)
+    for key, value in list(fields(source).items()):
+        old = fields(target).get(key)
+        if _merges(old, value):
+            _merge_node(old, value, memo)
+        elif key in (QUALNAME, CONST):
+            fields(target)[key] = value
+        else:
+            target[key] = _copy_value(value, memo)
+
+
+def _merge_field(target: ConfigDict, key: Any, value: Any) -> None:
+    old = fields(target).get(stored_key(target, key))
+    if is_a(value, Mapping) and _merges(old, value):
+        merge(old, value)
+    else:
+        target[key] = value
+
+
+def _merges(old: Any, new: Any) -> bool:
+    """Whether `new` goes into `old` field by field: dicts into dicts and calls, calls into calls of the same target."""
+    if not is_node(old) or not is_a(new, (Node, Mapping)):
+        return False
+    if CONST in old or CONST in new:
+        return False
+    return QUALNAME not in new or (QUALNAME in old and old[QUALNAME] == new[QUALNAME])
+
+
+def without_references(root: ConfigDict) -> ConfigDict:
+    """Returns a deep copy in which every reference is replaced by what it stands for."""
+    evaluation = Evaluation()
+    memo: dict[Any, Any] = {}
+
+    def copied(value: Any) -> Any:
+        value = evaluation.value(value)
+        if is_node(value):
+            if id(value) not in memo:
+                own: dict[Any, Any] = {}
+                memo[id(value)] = copied_node = blank(kind_of(value))
+                copied_node.__dict__.update({**value.__dict__, "_fields": own})
+                for key in fields(value):
+                    own[key] = copied(evaluation.read(value, key))
+            return memo[id(value)]
+        if is_sequence(value):
+            return kind_of(value)(copied(item) for item in value)
+        return value
+
+    return copied(root)
+
+
+def to_dict(root: ConfigDict, *, preserve: bool) -> dict[Any, Any]:
+    """Returns the config as nested dicts that share what the config shares."""
+    evaluation = Evaluation()
+    memo: dict[int, Any] = {}
+
+    def plain(value: Any) -> Any:
+        value = value if preserve else evaluation.value(value)
+        if is_node(value):
+            if id(value) not in memo:
+                memo[id(value)] = own = {}
+                for key, item in fields(value).items():
+                    own[key] = plain(item if preserve else evaluation.read(value, key))
+            return memo[id(value)]
+        if is_sequence(value):
+            return kind_of(value)(plain(item) for item in value)
+        return value
+
+    return plain(root)
+
+
+def is_equal(left: Any, right: Any) -> bool:
+    """Returns whether two configs hold equal values under equal keys, references read."""
+    evaluation = Evaluation()
+    compared: set[tuple[int, int]] = set()
+
+    def same(one: Any, other: Any) -> bool:
+        one, other = evaluation.value(one), evaluation.value(other)
+        if is_node(one) and is_node(other):
+            if (id(one), id(other)) in compared:
+                return True
+            compared.add((id(one), id(other)))
+            return fields(one).keys() == fields(other).keys() and all(
+                same(evaluation.read(one, key), evaluation.read(other, key)) for key in fields(one)
+            )
+        if is_sequence(one):
+            return type(one) is kind_of(other) and len(one) == len(other) and all(map(same, one, other))
+        return one is other or bool(one == other)
+
+    return same(left, right)

@@ -1,0 +1,1 @@
+"""What a config read from disk may use."""
