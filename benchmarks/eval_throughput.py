@@ -35,7 +35,7 @@ import optax
 import evaluators
 from kauldron_core import kd, konfig, rundir
 from kauldron_core.forward import TrainState
-from ray_cluster import eval_jobs
+from ray_cluster.evaluations import eval_jobs
 
 BATCH_SIZE, CLASSES = 128, 10
 

@@ -165,7 +165,7 @@ def planned(sweep: list[Any]) -> tuple[float, Any]:
 def alone(sweep: list[Any]) -> list[float]:
     """Returns the seconds of each trial, one by one; only the first compiles."""
     from kauldron_core import konfig
-    from kauldron_core.train import compiled
+    from kauldron_core.train.step import compiled
 
     jax.clear_caches()
     compiled.clear()

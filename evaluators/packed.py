@@ -38,7 +38,9 @@ class OpenPack:
         Raises:
           Exception: Whatever one of them raises; the caller then looks at them one by one.
         """
-        from kauldron_core.packs import evaluation  # JAX, which who opens a pack needs, and the driver does not.
+        from kauldron_core.packs.running import (
+            evaluation,  # JAX, which who opens a pack needs, and the driver does not.
+        )
 
         lead = self._open_trial(self._folders[0]).evaluator(name)
         if name not in self._inherited:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from kauldron_core.errors import ConfigError
-from ray_cluster.schedulers import AT, read_scheduler
+from ray_cluster.searches.schedulers import AT, read_scheduler
 from ray_cluster.spec import Sweep
 
 _TRAIN = "train"

@@ -13,7 +13,7 @@ from kauldron_core.errors import DamagedFile, first_line
 from pipelines.planning import Prepared
 from pipelines.report import count, make_table
 from pipelines.report.tables import repeat_lines, size
-from ray_cluster.layout import is_tried_again
+from ray_cluster.driver.layout import is_tried_again
 from ray_cluster.results import find_repeats
 from ray_cluster.spec import Plan
 

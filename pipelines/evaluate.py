@@ -22,7 +22,8 @@ from pipelines.operations import find_folder, find_run
 from pipelines.report import make_console, make_table, number
 from pipelines.terminal import echo
 from pipelines.tracking import RecorderProcess, Store
-from ray_cluster import eval_jobs, layout
+from ray_cluster.driver import layout
+from ray_cluster.evaluations import eval_jobs
 
 if TYPE_CHECKING:
     from rich.console import Console

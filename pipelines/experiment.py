@@ -17,7 +17,7 @@ from kauldron_core.errors import ConfigError, first_line, unknown_name
 from kauldron_core.sweeps.config_file import split_arguments
 from kauldron_core.sweeps.config_import import import_file
 from pipelines.cli.words.command import Command
-from ray_cluster.spaces import Conditional
+from ray_cluster.searches.spaces import Conditional
 from ray_cluster.spec import SEED_PATH, Sweep
 
 _logger = logging.getLogger(__name__)

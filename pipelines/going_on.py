@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from kauldron_core import rundir
 from kauldron_core.errors import RunFailed
 from kauldron_core.machine import machine_fault
-from ray_cluster.ground import GONE
+from ray_cluster.driver.ground import GONE
 
 
 @contextlib.contextmanager

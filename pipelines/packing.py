@@ -15,9 +15,9 @@ import ray_cluster
 from kauldron_core import konfig, rundir
 from kauldron_core.errors import ConfigError, DamagedFile, first_line, unknown_name
 from pipelines.planning import Prepared
-from ray_cluster.environment import platform_of
-from ray_cluster.layout import is_tried_again
-from ray_cluster.named_calls import read_call
+from ray_cluster.cluster.environment import platform_of
+from ray_cluster.driver.layout import is_tried_again
+from ray_cluster.searches.named_calls import read_call
 from ray_cluster.spec import PACK_RULES, Plan, PlannedPack, PlannedTrial
 
 _logger = logging.getLogger(__name__)
@@ -105,7 +105,7 @@ def _new_packs(
 ) -> tuple[list[PlannedPack], tuple[str, ...]]:
     """Returns the packs of trials that have not begun, and the lines that explain them."""
     from kauldron_core import packs  # brings JAX with it
-    from kauldron_core.packs import sizes
+    from kauldron_core.packs.planning import sizes
 
     sweep = prepared.plan.sweep
     # A rule needs all trials in one program, whatever that costs.
@@ -193,7 +193,7 @@ def _check_points(configs: Sequence[Any], pack: Any, rule: Mapping[str, Any]) ->
     Raises:
       ConfigError: If not.
     """
-    from kauldron_core.packs.points import Points
+    from kauldron_core.packs.running.points import Points
 
     with _as_typed():
         Points(configs, pack.arguments, num_steps=1, rule=konfig.resolve(rule, trusted=False))

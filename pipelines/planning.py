@@ -14,9 +14,9 @@ from pipelines import extending, ranking_rule, run_folder, searches, sources
 from pipelines.cli.words.command import Command
 from pipelines.deciding import check_decisions
 from pipelines.experiment import Experiment
-from ray_cluster import layout
-from ray_cluster.environment import keep_driver_on_cpu
-from ray_cluster.spaces import SearchSpace
+from ray_cluster.cluster.environment import keep_driver_on_cpu
+from ray_cluster.driver import layout
+from ray_cluster.searches.spaces import SearchSpace
 from ray_cluster.spec import Plan, PlannedTrial, Sweep, eval_pools
 
 _KEPT = ("id", "config", "command", "base", "swept", "space", "axes")

@@ -11,7 +11,7 @@ from kauldron_core import rundir
 from kauldron_core.errors import ConfigError
 from pipelines.cli.run import DONE, FAILED, run
 from pipelines.report import make_console, make_table
-from ray_cluster import environment, preflight
+from ray_cluster.cluster import environment, preflight
 
 EPILOG = """\b
 Examples:

@@ -10,7 +10,7 @@ from kauldron_core import rundir
 from kauldron_core.errors import ConfigError
 from kauldron_core.rundir import Directions, Ranking
 from ray_cluster.spec import Sweep
-from ray_cluster.stopping import StopRule
+from ray_cluster.workers.stopping import StopRule
 
 _logger = logging.getLogger(__name__)
 

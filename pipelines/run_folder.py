@@ -14,7 +14,7 @@ from kauldron_core.errors import ConfigError
 from pipelines.experiment import Experiment
 from pipelines.recorded_command import recorded_command
 from pipelines.tracking import Store
-from ray_cluster.environment import is_ray_job
+from ray_cluster.cluster.environment import is_ray_job
 from ray_cluster.spec import Sweep
 
 _SHOWN = 3

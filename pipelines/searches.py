@@ -9,7 +9,7 @@ from kauldron_core import konfig, sweeps
 from kauldron_core.errors import ConfigError
 from pipelines.experiment import Experiment
 from pipelines.sources import renumbered
-from ray_cluster.spaces import Conditional, Point, SearchSpace
+from ray_cluster.searches.spaces import Conditional, Point, SearchSpace
 from ray_cluster.spec import PlannedTrial, SearchPlan, Sweep
 
 _WIDTH = 4

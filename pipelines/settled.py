@@ -10,7 +10,7 @@ from pipelines import sources
 from pipelines.extending import is_larger
 from pipelines.operations.finding import is_driven
 from pipelines.report import ranking_of
-from ray_cluster import collect
+from ray_cluster.driver import collect
 from ray_cluster.results import Results
 from ray_cluster.spec import Plan, PlannedTrial, Sweep
 

@@ -23,8 +23,9 @@ from pipelines.evaluate import own_variables
 from pipelines.report import directions_of_run, make_console, make_table, number, ranking_of
 from pipelines.sweep import start
 from pipelines.watching import watchers
-from ray_cluster import passing, spec
+from ray_cluster import spec
 from ray_cluster.results import find_repeats
+from ray_cluster.workers import passing
 
 Record = dict[str, Any]
 """What a stage leaves: plain data, kept in the pipeline's folder."""

@@ -15,8 +15,8 @@ from kauldron_core.escaping import OutputFilter
 from kauldron_core.konfig.trusting.project_path import refuse_hiding
 from pipelines.cli.run import DONE, run
 from pipelines.terminal import echo
-from ray_cluster.jobs import Job, JobClient
-from ray_cluster.shipping import KEPT_AT_HOME
+from ray_cluster.cluster.jobs import Job, JobClient
+from ray_cluster.cluster.shipping import KEPT_AT_HOME
 
 EPILOG = """\b
 Examples:

@@ -28,7 +28,7 @@ from pipelines.report.tables import repeat_lines
 from pipelines.settled import ranking_of_settled, results_if_settled
 from pipelines.tracking import RecorderProcess
 from pipelines.watching import watchers
-from ray_cluster import collect
+from ray_cluster.driver import collect
 from ray_cluster.results import Results, find_repeats
 from ray_cluster.spec import Sweep
 

@@ -27,8 +27,9 @@ from pipelines.report import LiveReport, print_results
 from pipelines.terminal import print_traceback
 from pipelines.tracking import RecorderProcess
 from pipelines.watching import watchers
-from ray_cluster import collect, control, layout, passing, stopping, trial_logs
-from ray_cluster.sidecars import SidecarThreads
+from ray_cluster.driver import collect, control, layout
+from ray_cluster.driver.sidecars import SidecarThreads
+from ray_cluster.workers import passing, stopping, trial_logs
 
 _LOOK_EVERY_S = 0.5
 

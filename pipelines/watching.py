@@ -39,7 +39,7 @@ def watchers(spec: Sweep, *, no_tracking: bool) -> Iterator[tuple[LiveReport, Re
 @contextlib.contextmanager
 def _without_logged_errors() -> Iterator[None]:
     """Leaves a trial's errors to the report; the log has them for who runs a sweep from Python."""
-    logger = logging.getLogger("ray_cluster.board")
+    logger = logging.getLogger("ray_cluster.driver.board")
     before = logger.level
     logger.setLevel(logging.ERROR)
     try:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ray_cluster import environment, placement, shipping
-from ray_cluster.eval_jobs import EvalJob, evaluate
+from ray_cluster.cluster import environment, placement, shipping
+from ray_cluster.evaluations.eval_jobs import EvalJob, evaluate
 from ray_cluster.results import Group, Results, Statistics, TrialResult
 from ray_cluster.spec import EvalPool, Plan, PlannedPack, PlannedTrial, Sidecar, Sweep, eval_pools
 
@@ -30,7 +30,7 @@ __all__ = [
 
 
 def run(plan: Plan, *, address: str | None = None, sidecars: Sequence[Sidecar] = ()) -> Results:
-    """Runs what is missing of a plan and returns the state of all its trials; see `ray_cluster.driver.run`.
+    """Runs what is missing of a plan and returns the state of all its trials; see `ray_cluster.driver.sweep.run`.
 
     Args:
       plan: What to run.
@@ -41,9 +41,9 @@ def run(plan: Plan, *, address: str | None = None, sidecars: Sequence[Sidecar] =
     where = environment.read_address(address)
     # Ray reads its settings when it is imported, and it and Tune take five seconds: only a sweep pays for them.
     environment.prepare_driver(where)
-    from ray_cluster import driver
+    from ray_cluster.driver import sweep
 
-    return driver.run(plan, address=where, sidecars=sidecars)
+    return sweep.run(plan, address=where, sidecars=sidecars)
 
 
 def check(plan: Plan, *, address: str | None = None) -> None:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 from kauldron_core import masking, rundir
 from kauldron_core.errors import ConfigError, unknown_name
 from ray_cluster.results import Results
-from ray_cluster.stopping import StopRule, read_rules
+from ray_cluster.workers.stopping import StopRule, read_rules
 
 if TYPE_CHECKING:
-    from ray_cluster.spaces import Point, SearchSpace  # brings the config library with it
+    from ray_cluster.searches.spaces import Point, SearchSpace  # brings the config library with it
 
 Resources = Mapping[str, float]
 

@@ -24,11 +24,11 @@ from typing import Any
 from ray import tune
 
 from kauldron_core import konfig, rundir, sweeps
-from ray_cluster import environment
-from ray_cluster.jax_process import ProcessSettings
-from ray_cluster.spaces import Point
+from ray_cluster.cluster import environment
+from ray_cluster.searches.spaces import Point
 from ray_cluster.spec import Plan, PlannedTrial, Sweep
-from ray_cluster.supervisor import Supervisor, SupervisorSettings
+from ray_cluster.workers.jax_process import ProcessSettings
+from ray_cluster.workers.supervisor import Supervisor, SupervisorSettings
 
 _KIND = "own"
 

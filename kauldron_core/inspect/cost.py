@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from kauldron_core.train import program as program_lib
-from kauldron_core.train.program import Outputs
+from kauldron_core.train.step import program as program_lib
+from kauldron_core.train.step.program import Outputs
 
 if TYPE_CHECKING:
     from kauldron_core.train import Trainer

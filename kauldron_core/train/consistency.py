@@ -13,8 +13,8 @@ from kauldron_core.errors import ConfigError, unknown_name
 from kauldron_core.evals import Evaluator
 from kauldron_core.losses import named_losses
 from kauldron_core.sharding import IndivisibleError
-from kauldron_core.train import checks
-from kauldron_core.train.program import OnNonfinite
+from kauldron_core.train.step import checks
+from kauldron_core.train.step.program import OnNonfinite
 
 if TYPE_CHECKING:
     from kauldron_core.train.trainer import Trainer

@@ -17,21 +17,23 @@ from kauldron_core.errors import ConfigError
 from kauldron_core.evals import Evaluator, StateTransform, usable_in_evaluation
 from kauldron_core.forward import AuxiliariesState, Blueprint, Context, Precision, RngStreams, TrainState
 from kauldron_core.sharding import ShardingStrategy
-from kauldron_core.train import best_metric, consistency, continuous, eval_programs, loop, wiring
+from kauldron_core.train import best_metric, consistency, continuous, wiring
 from kauldron_core.train import inherit as inherit_lib
-from kauldron_core.train.compiled import Source
-from kauldron_core.train.context_specs import context_specs
 from kauldron_core.train.directions import with_mode
-from kauldron_core.train.events import Event
 from kauldron_core.train.inherit import inherit
-from kauldron_core.train.profiler import Profiler
-from kauldron_core.train.program import OnNonfinite, Outputs, Program
-from kauldron_core.train.progress import bar
-from kauldron_core.train.session import Until
-from kauldron_core.train.setup import Setup
-from kauldron_core.train.trainstep import TrainStep
+from kauldron_core.train.loop import iteration as loop
+from kauldron_core.train.loop.events import Event
+from kauldron_core.train.loop.profiler import Profiler
+from kauldron_core.train.loop.progress import bar
+from kauldron_core.train.loop.session import Until
+from kauldron_core.train.loop.setup import Setup
+from kauldron_core.train.loop.writer import EventsWriter, NoWriter, Writer
+from kauldron_core.train.step import eval_programs
+from kauldron_core.train.step.compiled import Source
+from kauldron_core.train.step.context_specs import context_specs
+from kauldron_core.train.step.program import OnNonfinite, Outputs, Program
+from kauldron_core.train.step.trainstep import TrainStep
 from kauldron_core.train.trial_config import resolve_trial
-from kauldron_core.train.writer import EventsWriter, NoWriter, Writer
 
 STEP_FIELDS = (
     "checkify_error_categories",

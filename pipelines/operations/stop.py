@@ -16,7 +16,7 @@ from pipelines.cli.run import DONE, run
 from pipelines.operations.finding import find_run, has_driver, is_driven
 from pipelines.report import count
 from pipelines.terminal import echo
-from ray_cluster import control
+from ray_cluster.driver import control
 
 EPILOG = """\b
 Examples:

@@ -85,9 +85,12 @@ def test_a_job_evaluates_packs_together_under_another_name_too(run, caplog):
 
 @pytest.mark.cluster
 def test_a_job_on_actors_hands_the_trials_of_a_pack_to_one_of_them(run):
-    from ray_cluster import eval_driver, eval_jobs  # Ray, which the other tests do without
-    from ray_cluster.evaluator_actors import Outcome
-    from ray_cluster.ground import Ground
+    from ray_cluster.driver.ground import Ground
+    from ray_cluster.evaluations import (
+        eval_driver,
+        eval_jobs,  # Ray, which the other tests do without
+    )
+    from ray_cluster.evaluations.evaluator_actors import Outcome
 
     job = eval_jobs.EvalJob(run_dir=str(run.path), num_actors=2)
     evaluating = eval_driver._Evaluating(
@@ -107,9 +110,9 @@ def test_a_job_on_actors_hands_the_trials_of_a_pack_to_one_of_them(run):
 
 @pytest.mark.cluster
 def test_what_failed_together_is_tried_one_by_one(run):
-    from ray_cluster import eval_driver, eval_jobs
-    from ray_cluster.evaluator_actors import Outcome
-    from ray_cluster.ground import Ground
+    from ray_cluster.driver.ground import Ground
+    from ray_cluster.evaluations import eval_driver, eval_jobs
+    from ray_cluster.evaluations.evaluator_actors import Outcome
 
     job = eval_jobs.EvalJob(run_dir=str(run.path), num_actors=2)
     evaluating = eval_driver._Evaluating(

@@ -18,7 +18,8 @@ from pipelines import experiment as experiments
 from pipelines import planning, sources
 from pipelines.cli import main
 from pipelines.cli.words.command import read_command
-from ray_cluster import layout, pack_records
+from ray_cluster.driver import layout
+from ray_cluster.workers import pack_records
 
 DIGITS = "pipelines/configs/digits.py"
 DEEP = "[" * 100_000

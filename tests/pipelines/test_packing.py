@@ -16,7 +16,8 @@ from kauldron_core.errors import ConfigError
 from pipelines import planning
 from pipelines.cli import main
 from pipelines.packing import shared_out, with_packs
-from ray_cluster import layout, pack_records
+from ray_cluster.driver import layout
+from ray_cluster.workers import pack_records
 from tests.pipelines.test_sweep import DIGITS, prepare
 
 RATES = "--sweep.optimizer.learning_rate=[1e-3, 2e-3, 3e-3, 4e-3, 5e-3]"

@@ -153,7 +153,7 @@ def test_stages_say_what_they_need() -> None:
 
 
 def test_a_trial_is_trained_again_from_where_it_ended(tmp_path: Path) -> None:
-    from ray_cluster import passing
+    from ray_cluster.workers import passing
 
     run = rundir.RunDir.create(tmp_path / "run")
     donor, trial = run.trial("0000").create("{}"), run.trial("0001").create("{}")

@@ -20,7 +20,8 @@ from pipelines.cli import main
 from pipelines.cli.words.command import read_command
 from pipelines.configs import digits
 from pipelines.python_api import read_axes
-from ray_cluster import environment, layout
+from ray_cluster.cluster import environment
+from ray_cluster.driver import layout
 
 DIGITS = "pipelines/configs/digits.py"
 

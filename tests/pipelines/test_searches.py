@@ -15,7 +15,7 @@ from pipelines import experiment as experiments
 from pipelines import planning
 from pipelines.cli import main
 from pipelines.cli.words.command import read_command
-from ray_cluster.spaces import Conditional, SearchSpace
+from ray_cluster.searches.spaces import Conditional, SearchSpace
 
 DIGITS = "pipelines/configs/digits.py"
 LOSS = ("--run.metric=train/losses/total", "--run.mode=min")
@@ -156,7 +156,7 @@ def test_dry_run_says_what_a_search_chooses_from(tmp_path: Path, capsys: pytest.
 
 
 def test_another_space_under_the_same_name_is_refused(tmp_path: Path) -> None:
-    from ray_cluster import layout
+    from ray_cluster.driver import layout
 
     words = ("--run.search=optuna", *LOSS, f"--run.root={tmp_path}", "--run.name=s", "--run.num_samples=3")
     prepared = prepare(RATE, *words)
@@ -168,7 +168,7 @@ def test_another_space_under_the_same_name_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_population_goes_on_with_the_points_that_its_trials_have_come_to(tmp_path: Path) -> None:
-    from ray_cluster import layout
+    from ray_cluster.driver import layout
 
     place = (f"--run.root={tmp_path}", "--run.name=p", "--run.num_samples=2")
     words = (RATE, "--run.scheduler=pbt", *LOSS, *place)

@@ -8,7 +8,7 @@ import pytest
 
 from pipelines.cli import main
 from pipelines.submit import entrypoint
-from ray_cluster import preflight
+from ray_cluster.cluster import preflight
 
 DIGITS = "pipelines/configs/digits.py"
 

@@ -17,7 +17,7 @@ from pipelines import planning, run_folder
 from pipelines.cli import main
 from pipelines.cli.words.command import read_command
 from pipelines.sweep import HELP
-from ray_cluster import environment
+from ray_cluster.cluster import environment
 from ray_cluster.spec import Sweep
 
 DIGITS = "pipelines/configs/digits.py"
@@ -29,7 +29,7 @@ def prepare(*words: str) -> planning.Prepared:
 
 
 def lay_out(prepared: planning.Prepared) -> rundir.RunDir:
-    from ray_cluster import layout
+    from ray_cluster.driver import layout
 
     run = layout.lay_out(prepared.plan)
     layout.write_trials(prepared.plan, run)

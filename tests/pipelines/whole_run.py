@@ -8,12 +8,13 @@ from pathlib import Path
 
 import evaluators
 from kauldron_core import konfig, rundir, sweeps, train
-from kauldron_core.packs.division import Division
+from kauldron_core.packs.running.division import Division
 from pipelines import experiment as experiments
 from pipelines import planning
 from pipelines.cli.words.command import read_command
-from ray_cluster import control, layout, pack_records
+from ray_cluster.driver import control, layout
 from ray_cluster.spec import PlannedTrial
+from ray_cluster.workers import pack_records
 
 DIGITS = "pipelines/configs/digits.py"
 PIPELINE = "pipelines/configs/digits_pipeline.py"

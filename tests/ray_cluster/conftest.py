@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from kauldron_core import rundir
-from ray_cluster import environment
+from ray_cluster.cluster import environment
 
 # Ray reads its authentication mode when it is imported, so this stands before any test module is.
 environment.prepare_driver("local")
@@ -21,7 +21,7 @@ HOST_WORKER, SUPERVISOR, EVALUATOR = _ACTORS = ("ray::HostWorker", "ray::_Inner"
 @pytest.fixture(scope="session")
 def ray_session(tmp_path_factory):
     """A local Ray with two CPUs; gives its address."""
-    from ray_cluster import session
+    from ray_cluster.cluster import session
 
     run = rundir.RunDir(tmp_path_factory.mktemp("ray"))
     with session.ray_session(run, "local"):

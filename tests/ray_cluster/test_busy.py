@@ -29,11 +29,11 @@ class Holder(logging.Handler):
 
 
 def test_u14_a_busy_cluster_is_waited_for_and_named(run_dir, monkeypatch):
-    from ray_cluster import tuning
+    from ray_cluster.driver import tuning
 
     monkeypatch.setattr(tuning, "_PATIENCE_S", 1.0)
     holder = Holder()
-    logger = logging.getLogger("ray_cluster.tuning")
+    logger = logging.getLogger("ray_cluster.driver.tuning")
     logger.addHandler(holder)
     try:
         results = ray_cluster.run(tiny.plan(run_dir, tiny.trial(0), pools=()))

@@ -3,9 +3,9 @@
 import pytest
 
 from kauldron_core import rundir
-from ray_cluster.decisions import Decisions
-from ray_cluster.host_worker import ENDINGS, HostWorker
-from ray_cluster.jax_process import ProcessSettings
+from ray_cluster.workers.decisions import Decisions
+from ray_cluster.workers.host_worker import ENDINGS, HostWorker
+from ray_cluster.workers.jax_process import ProcessSettings
 from tests.ray_cluster import tiny
 
 VAL = "val/metrics/accuracy"

@@ -7,7 +7,7 @@ import pytest
 
 from kauldron_core.errors import ConfigError
 from ray_cluster import Plan, PlannedTrial, Sweep
-from ray_cluster.environment import platform_of, read_address, refuse_other_platform, worker_variables
+from ray_cluster.cluster.environment import platform_of, read_address, refuse_other_platform, worker_variables
 
 TRIAL = PlannedTrial(name="0000", index=0, fingerprint="a", config_json="{}")
 

@@ -16,7 +16,7 @@ import pytest
 import evaluators
 from kauldron_core import kd, konfig, rundir
 from kauldron_core.errors import ConfigError, RunFailed
-from ray_cluster import eval_jobs
+from ray_cluster.evaluations import eval_jobs
 from tests.ray_cluster import tiny
 from tests.ray_cluster.conftest import EVALUATOR, actor_processes
 

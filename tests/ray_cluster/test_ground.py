@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from kauldron_core import rundir
-from ray_cluster.ground import Abandoned, Ground, RayGone, RunGone
+from ray_cluster.driver.ground import Abandoned, Ground, RayGone, RunGone
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from kauldron_core.errors import RunFailed
-from ray_cluster.jax_process import Seat, free_address, join_group
+from ray_cluster.workers.jax_process import Seat, free_address, join_group
 
 JOIN = """
 from ray_cluster.jax_process import Seat, free_address, join_group

@@ -7,9 +7,9 @@ import pytest
 
 from kauldron_core import kd, rundir
 from kauldron_core.errors import RunFailed
-from ray_cluster import jax_process
-from ray_cluster.host_worker import ENDINGS, HostWorker
-from ray_cluster.jax_process import ProcessSettings
+from ray_cluster.workers import jax_process
+from ray_cluster.workers.host_worker import ENDINGS, HostWorker
+from ray_cluster.workers.jax_process import ProcessSettings
 from tests.ray_cluster import tiny
 
 

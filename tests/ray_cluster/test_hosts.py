@@ -7,7 +7,7 @@ import pytest
 
 import ray_cluster
 from kauldron_core import kd, rundir
-from ray_cluster import control
+from ray_cluster.driver import control
 from tests.ray_cluster import tiny
 from tests.ray_cluster.conftest import HOST_WORKER, actor_processes
 from tests.ray_cluster.test_faults import Killer

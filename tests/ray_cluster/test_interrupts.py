@@ -7,8 +7,8 @@ import pytest
 
 from kauldron_core import rundir
 from kauldron_core.errors import RunFailed
-from ray_cluster import control
-from ray_cluster.interrupts import Interrupts
+from ray_cluster.driver import control
+from ray_cluster.driver.interrupts import Interrupts
 
 
 @pytest.fixture

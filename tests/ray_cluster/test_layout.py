@@ -7,7 +7,7 @@ import pytest
 from kauldron_core import rundir
 from kauldron_core.errors import ConfigError
 from ray_cluster import Plan, PlannedTrial, Sweep
-from ray_cluster.layout import lay_out, write_trials
+from ray_cluster.driver.layout import lay_out, write_trials
 
 
 def _plan(path, *, rate=0.1, **fields) -> Plan:

@@ -5,7 +5,8 @@ import pytest
 
 import ray_cluster
 from kauldron_core import kd, rundir
-from ray_cluster import control, pack_records
+from ray_cluster.driver import control
+from ray_cluster.workers import pack_records
 from tests.ray_cluster import tiny
 from tests.ray_cluster.conftest import HOST_WORKER, actor_processes
 

@@ -4,7 +4,7 @@ import pytest
 
 from kauldron_core.errors import ConfigError
 from ray_cluster import EvalPool, Plan, PlannedTrial, Sweep
-from ray_cluster.placement import actor_options, refuse_impossible, share_when_tight
+from ray_cluster.cluster.placement import actor_options, refuse_impossible, share_when_tight
 
 LAPTOP = {"CPU": 2.0, "memory": 16e9, "object_store_memory": 1e9}
 

@@ -9,7 +9,7 @@ import stat
 import jax
 import pytest
 
-from ray_cluster import program_cache
+from ray_cluster.workers import program_cache
 
 
 @pytest.fixture

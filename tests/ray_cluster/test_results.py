@@ -6,7 +6,8 @@ import pytest
 
 from kauldron_core import rundir
 from kauldron_core.errors import ConfigError
-from ray_cluster import Results, TrialResult, collect
+from ray_cluster import Results, TrialResult
+from ray_cluster.driver import collect
 from ray_cluster.spec import Plan, PlannedTrial, Sweep
 
 

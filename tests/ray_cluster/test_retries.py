@@ -1,6 +1,6 @@
 """When a trial that went wrong runs again (case S08)."""
 
-from ray_cluster.retries import RetryPolicy
+from ray_cluster.workers.retries import RetryPolicy
 
 
 def test_s08_a_death_is_retried_up_to_max_failures():

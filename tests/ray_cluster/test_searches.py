@@ -14,7 +14,8 @@ from kauldron_core.errors import ConfigError
 from pipelines import planning
 from pipelines.cli import main
 from pipelines.configs import digits
-from ray_cluster import collect, spaces
+from ray_cluster.driver import collect
+from ray_cluster.searches import spaces
 from tests.ray_cluster import tiny
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("ray_session", "no_leaks")]
@@ -142,7 +143,7 @@ def _choose(choose):
 
 
 def _suggestions(text, space, number):
-    from ray_cluster import searching
+    from ray_cluster.searches import searching
 
     searcher, to_point = searching.make_searcher(text, space, metric=LOSS, mode="min", seed=0)
     for index in range(number):
@@ -187,7 +188,7 @@ def test_a_searcher_that_is_none_is_refused(text, fault):
 
 
 def test_any_other_scheduler_of_tune_is_given_by_its_name():
-    from ray_cluster import searching
+    from ray_cluster.searches import searching
 
     text = "ray.tune.schedulers.HyperBandScheduler(time_attr='step', max_t=30)"
     scheduler = searching.make_scheduler(text, None, num_steps=30, save_every=10)
@@ -221,7 +222,7 @@ def test_a_tuner_of_ones_own_takes_our_trainable(root):
 
 def _points_of_one_go(rows, text, axes):
     """Returns the points that the searcher chooses in one go, by what the trials have come to."""
-    from ray_cluster import searching
+    from ray_cluster.searches import searching
 
     space = spaces.SearchSpace.of(sweeps.from_strings(digits.get_config(), axes))
     searcher, to_point = searching.make_searcher(text, space, metric=LOSS, mode="min", seed=0)

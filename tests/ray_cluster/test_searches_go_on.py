@@ -14,10 +14,10 @@ from kauldron_core import konfig, rundir
 from pipelines import experiment as experiments
 from pipelines import planning
 from pipelines.cli.words.command import read_command
-from ray_cluster import collect, layout
-from ray_cluster.board import StatusBoard
-from ray_cluster.growing import GrowingTrials
-from ray_cluster.spaces import identity
+from ray_cluster.driver import collect, layout
+from ray_cluster.driver.board import StatusBoard
+from ray_cluster.searches.growing import GrowingTrials
+from ray_cluster.searches.spaces import identity
 
 pytestmark = pytest.mark.cluster  # It imports Tune, and starts nothing.
 
@@ -49,7 +49,7 @@ def _search(root: Path, words: Sequence[str], number: int, *, at_a_time: int = 1
       at_a_time: How many are open.
       is_killed: Leave the last ones open.
     """
-    from ray_cluster import searching  # Ray
+    from ray_cluster.searches import searching  # Ray
 
     prepared = _prepare(root, words, number)
     prepared.write_sources()
@@ -158,7 +158,7 @@ def test_points_are_distinct_while_there_are_any_and_then_marked(
 
 def test_a_function_that_chooses_goes_on_too() -> None:
     """F04: Optuna was not told of the points of a space whose parts depend on each other."""
-    from ray_cluster import searching, spaces
+    from ray_cluster.searches import searching, spaces
 
     config = konfig.ConfigDict({"hidden": 1, "rate": 0.1})
 

@@ -11,7 +11,7 @@ import pytest
 
 @pytest.fixture
 def session(monkeypatch, tmp_path):
-    from ray_cluster import session
+    from ray_cluster.cluster import session
 
     monkeypatch.setattr(session, "_TEMP_ROOT", str(tmp_path))
     return session

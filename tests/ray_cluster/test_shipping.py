@@ -9,7 +9,8 @@ import pytest
 
 import ray_cluster
 from kauldron_core.errors import ConfigError
-from ray_cluster import Sweep, shipping
+from ray_cluster import Sweep
+from ray_cluster.cluster import shipping
 from ray_cluster.spec import FORWARDED_VARIABLES
 from tests.ray_cluster import tiny
 

@@ -5,7 +5,7 @@ import threading
 
 from kauldron_core import rundir
 from ray_cluster import Results
-from ray_cluster.sidecars import SidecarThreads
+from ray_cluster.driver.sidecars import SidecarThreads
 
 RESULTS = Results(run_dir="runs/a", rows=())
 
@@ -38,7 +38,7 @@ class Recorder:
 
 
 def _watch(monkeypatch, tmp_path, *sidecars: Recorder, wait_for: list[Recorder]) -> SidecarThreads:
-    monkeypatch.setattr("ray_cluster.sidecars._POLL_S", 0.01)
+    monkeypatch.setattr("ray_cluster.driver.sidecars._POLL_S", 0.01)
     threads = SidecarThreads(sidecars, rundir.RunDir(tmp_path))
     threads.start()
     assert all(sidecar.polled.wait(10) for sidecar in wait_for)

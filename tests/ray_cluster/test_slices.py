@@ -7,9 +7,10 @@ import pytest
 import ray_cluster
 from kauldron_core import rundir
 from kauldron_core.errors import ConfigError
-from ray_cluster import Sweep, environment
-from ray_cluster.jax_process import ProcessSettings
+from ray_cluster import Sweep
+from ray_cluster.cluster import environment
 from ray_cluster.spec import TpuSlice
+from ray_cluster.workers.jax_process import ProcessSettings
 from tests.ray_cluster import tiny
 
 ASKED = TpuSlice("v4", "2x2x2")
@@ -78,8 +79,8 @@ def tpu_nodes(ray_session):
 def test_a_trial_has_the_hosts_of_one_slice_in_their_order(tmp_path):
     import ray
 
-    from ray_cluster import slices
-    from ray_cluster.worker_group import WorkerGroup
+    from ray_cluster.cluster import slices
+    from ray_cluster.workers.worker_group import WorkerGroup
 
     assert slices.count(ASKED) == 1
     with pytest.raises(ConfigError, match=r"asked for a slice v6e 4x4\. Available: v4-16 2x2x2 \(hosts: 2\)"):

@@ -4,7 +4,7 @@ import pytest
 
 import ray_cluster
 from kauldron_core import rundir
-from ray_cluster import control
+from ray_cluster.driver import control
 from tests.ray_cluster import tiny
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("ray_session", "no_leaks")]

@@ -4,10 +4,11 @@ import pytest
 
 from kauldron_core import rundir
 from kauldron_core.errors import ConfigError
-from ray_cluster import Sweep, layout
-from ray_cluster.host_worker import HostWorker
-from ray_cluster.jax_process import ProcessSettings
-from ray_cluster.stopping import StopRule, read_rules
+from ray_cluster import Sweep
+from ray_cluster.driver import layout
+from ray_cluster.workers.host_worker import HostWorker
+from ray_cluster.workers.jax_process import ProcessSettings
+from ray_cluster.workers.stopping import StopRule, read_rules
 from tests.ray_cluster import tiny
 
 LOSS = "train/losses/total"

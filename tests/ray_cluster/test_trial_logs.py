@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from ray_cluster.trial_logs import redirected_output
+from ray_cluster.workers.trial_logs import redirected_output
 
 
 @pytest.mark.process

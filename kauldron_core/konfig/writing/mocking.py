@@ -8,7 +8,7 @@ from typing import Any
 
 from kauldron_core.konfig.writing.proxies import Proxy
 
-_OWN = __package__ or "kauldron_core.konfig"
+_OWN = "kauldron_core.konfig"
 
 
 class mock_modules:  # A context manager that reads like a function.

@@ -81,7 +81,7 @@ HOSTILE: dict[str, Any] = {
         "kauldron_core.train:EventsWriter.open", call("kauldron_core.train:EventsWriter", workdir="{canary}")
     ),
     "a method of a module": call("flax.linen:Module.apply", call("flax.linen:Dense", 1), {}),
-    "an internal class of a room": call("kauldron_core.train.writer:rundir.EventWriter", "{canary}"),
+    "an internal class of a room": call("kauldron_core.train.loop.writer:rundir.EventWriter", "{canary}"),
     "another one": call("kauldron_core.ckpts.background:BackgroundSaver", "{canary}"),
     "a function of a room of classes": call("kauldron_core.ckpts:load", "{canary}", None),
     "optax to jax": call("optax:tree_utils.jax.numpy.load", "{canary}"),

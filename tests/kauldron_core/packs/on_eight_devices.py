@@ -10,9 +10,10 @@ import pytest
 
 from kauldron_core import konfig, packs
 from kauldron_core.errors import ConfigError
-from kauldron_core.packs import placement, tracing
-from kauldron_core.packs.programs import PackedPrograms
-from kauldron_core.train.program import Outputs
+from kauldron_core.packs.planning import tracing
+from kauldron_core.packs.running import placement
+from kauldron_core.packs.running.programs import PackedPrograms
+from kauldron_core.train.step.program import Outputs
 from kauldron_core.train.trainer import step_source
 from tests.kauldron_core.packs.test_packs import config
 

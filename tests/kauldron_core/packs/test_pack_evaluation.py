@@ -38,7 +38,7 @@ def stacked_states(trainers: list[Any]) -> Any:
 
 
 def test_one_program_evaluates_all_trials_as_each_is_evaluated_alone(caplog: Any, monkeypatch: Any) -> None:
-    caplog.set_level("INFO", "kauldron_core.packs.evaluation")
+    caplog.set_level("INFO", "kauldron_core.packs.running.evaluation")
     accuracy = kd.metrics.Accuracy(logits="preds", labels="batch.label")
     trials = configs(metrics={"accuracy": accuracy, "unmasked": exactness.Unmasked(values="batch.label")})
     trainers = [konfig.resolve(cfg) for cfg in trials]
@@ -71,7 +71,7 @@ def test_one_program_evaluates_all_trials_as_each_is_evaluated_alone(caplog: Any
 
 @pytest.mark.parametrize("kept", [True, False])
 def test_what_cannot_be_mapped_is_evaluated_one_by_one(kept: bool, caplog: Any) -> None:
-    caplog.set_level("INFO", "kauldron_core.packs.evaluation")
+    caplog.set_level("INFO", "kauldron_core.packs.running.evaluation")
     trials = configs(per_example=kd.evals.PerExample()) if kept else configs(init_transform=here.Branching())
     trainers = [konfig.resolve(cfg) for cfg in trials]
     states = stacked_states(trainers)

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from kauldron_core import ckpts, konfig, packs, rundir
-from kauldron_core.packs.division import Division
-from kauldron_core.packs.programs import PackedPrograms
+from kauldron_core.packs.running.division import Division
+from kauldron_core.packs.running.programs import PackedPrograms
 from tests.kauldron_core.packs.test_packs import saved
 
 with konfig.imports():

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kauldron_core import ckpts, konfig, packs, rundir
 from kauldron_core.errors import ConfigError
-from kauldron_core.packs.points import Points
+from kauldron_core.packs.running.points import Points
 from kauldron_core.train import Done, Evaluated, Logged
 from tests.kauldron_core.packs.test_packs import OPTIMIZERS, config
 

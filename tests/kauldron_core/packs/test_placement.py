@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kauldron_core.packs.placement import choose
+from kauldron_core.packs.running.placement import choose
 
 GIB = 2**30
 

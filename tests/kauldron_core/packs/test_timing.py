@@ -13,7 +13,8 @@ import pytest
 
 from kauldron_core import kd as kd_
 from kauldron_core import konfig, kontext, packs
-from kauldron_core.packs import data, refining, timing
+from kauldron_core.packs.planning import refining, timing
+from kauldron_core.packs.running import data
 from tests.kauldron_core import experiments
 from tests.kauldron_core.packs.test_packs import config
 

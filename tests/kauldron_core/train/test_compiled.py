@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from kauldron_core import konfig
-from kauldron_core.train import compiled, eval_programs
+from kauldron_core.train.step import compiled, eval_programs
 from tests.kauldron_core import experiments
 
 with konfig.imports():

@@ -18,7 +18,7 @@ import pytest
 
 from kauldron_core import kd, rundir
 from kauldron_core.train import Done, Evaluated
-from kauldron_core.train.interrupts import StopRequest, catching_signals
+from kauldron_core.train.loop.interrupts import StopRequest, catching_signals
 from pipelines.report.live import going_on
 from tests.kauldron_core import experiments
 from tests.kauldron_core.train.test_resume import with_everything

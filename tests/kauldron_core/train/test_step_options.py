@@ -18,10 +18,10 @@ import pytest
 from kauldron_core import kd, kontext, rundir
 from kauldron_core.errors import ConfigError
 from kauldron_core.train import Evaluated, Logged, Saved, Summarized
-from kauldron_core.train.memory import biggest_arrays, explained
-from kauldron_core.train.progress import TimeLeft
-from kauldron_core.train.speed import Speed
-from kauldron_core.train.watchdog import Watchdog
+from kauldron_core.train.loop.memory import biggest_arrays, explained
+from kauldron_core.train.loop.progress import TimeLeft
+from kauldron_core.train.loop.speed import Speed
+from kauldron_core.train.loop.watchdog import Watchdog
 from tests.kauldron_core import experiments
 
 

@@ -17,7 +17,7 @@ from kauldron_core import konfig, rundir
 from kauldron_core.escaping import escaped
 from pipelines.cli import main
 from pipelines.configs import digits
-from ray_cluster import control
+from ray_cluster.driver import control
 
 COMMAND = "kdr sweep pipelines/configs/digits.py --cfg.num_train_steps=100 --sweep.model.hidden='[8, 16]'"
 

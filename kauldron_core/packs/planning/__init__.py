@@ -1,0 +1,1 @@
+"""Which trials can be trained in one program: found by tracing, tried out, timed and sized."""

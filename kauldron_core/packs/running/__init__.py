@@ -1,0 +1,1 @@
+"""Training and evaluating a pack: its data, its programs, its loop and its checkpoints."""

@@ -1,0 +1,1 @@
+"""The loop over steps: what it holds open, what it tells, and where that goes."""

@@ -1,0 +1,1 @@
+"""Evaluator processes, beside a sweep and as a job of their own."""

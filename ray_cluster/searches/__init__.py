@@ -1,0 +1,1 @@
+"""Searchers and schedulers of Ray Tune, and the trials that they make."""
