@@ -9,10 +9,11 @@ import jax
 import jax.numpy as jnp
 
 from kauldron_core import kontext
+from kauldron_core.ktyping import Array, Float, Num, typechecked
 from kauldron_core.losses.loss import Loss
 from kauldron_core.metrics import AverageState, combine_masks
 from kauldron_core.metrics.language import token_cross_entropy
-from kauldron_core.metrics.shapes import align_labels, as_float
+from kauldron_core.metrics.shapes import Labels, align_labels, as_float
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,7 +37,8 @@ class SoftmaxCrossEntropyWithIntLabels(Loss):
     z_loss: float = 0.0
     ignore_index: int | None = None
 
-    def get_values(self, logits: Any, labels: Any) -> jax.Array:
+    @typechecked
+    def get_values(self, logits: Num["*b n"], labels: Labels) -> Float["*b"]:
         values = token_cross_entropy(logits, labels)
         return _smooth(values, logits, self.label_smoothing) + _z_loss(logits, self.z_loss)
 
@@ -63,10 +65,9 @@ class SoftmaxCrossEntropy(Loss):
     label_smoothing: float = 0.0
     z_loss: float = 0.0
 
-    def get_values(self, logits: Any, labels: Any) -> jax.Array:
+    @typechecked
+    def get_values(self, logits: Num["*b n"], labels: Array["*b n"]) -> Float["*b"]:
         labels = as_float(labels)
-        if labels.shape != jnp.shape(logits):
-            raise ValueError(f"labels of shape {labels.shape} and logits of shape {jnp.shape(logits)} have to be equal")
         log_probs = jax.nn.log_softmax(as_float(logits))
         # A class whose logit is minus infinity costs nothing where its label is 0.
         values = -jnp.where(labels == 0, 0.0, labels * log_probs).sum(axis=-1)
@@ -85,7 +86,8 @@ class SigmoidBinaryCrossEntropy(Loss):
     logits: kontext.Key = kontext.REQUIRED
     labels: kontext.Key = kontext.REQUIRED
 
-    def get_values(self, logits: Any, labels: Any) -> jax.Array:
+    @typechecked
+    def get_values(self, logits: Num["*b"], labels: Array["*b"] | Array["*c"]) -> Float["*b"]:
         logits = as_float(logits)
         labels = as_float(labels)
         if logits.shape == (*labels.shape, 1):
@@ -109,10 +111,9 @@ class KL(Loss):
     targets: kontext.Key = kontext.REQUIRED
     targets_are_logits: bool = False
 
-    def get_values(self, logits: Any, targets: Any) -> jax.Array:
+    @typechecked
+    def get_values(self, logits: Num["*b n"], targets: Num["*b n"]) -> Float["*b"]:
         targets = as_float(targets)
-        if targets.shape != jnp.shape(logits):
-            raise ValueError(f"targets of shape {targets.shape} and logits of {jnp.shape(logits)} have to be equal")
         log_probs = jax.nn.log_softmax(as_float(logits))
         if self.targets_are_logits:
             log_targets = jax.nn.log_softmax(targets)

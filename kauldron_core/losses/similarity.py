@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from kauldron_core import kontext
+from kauldron_core.ktyping import Float, Num, typechecked
 from kauldron_core.losses.loss import Loss
 from kauldron_core.metrics import weights_of
 from kauldron_core.metrics.shapes import as_float
@@ -31,7 +32,8 @@ class NegativeCosineSimilarity(Loss):
     targets: kontext.Key = kontext.REQUIRED
     eps: float = 1e-8
 
-    def get_values(self, preds: Any, targets: Any) -> jax.Array:
+    @typechecked
+    def get_values(self, preds: Num["*b n"], targets: Num["*b n"]) -> Float["*b"]:
         return -_cosine(preds, targets, self.eps)
 
 
@@ -49,7 +51,8 @@ class Cosine(Loss):
     targets: kontext.Key = kontext.REQUIRED
     eps: float = 1e-8
 
-    def get_values(self, preds: Any, targets: Any) -> jax.Array:
+    @typechecked
+    def get_values(self, preds: Num["*b n"], targets: Num["*b n"]) -> Float["*b"]:
         return 1 - _cosine(preds, targets, self.eps)
 
 
@@ -79,10 +82,8 @@ class Contrastive(Loss):
 
     depends_on_batch_size: ClassVar[bool] = True
 
-    def get_values(self, preds: Any, targets: Any, mask: Any = None) -> jax.Array:
-        if jnp.ndim(preds) != 2 or jnp.shape(preds) != jnp.shape(targets):
-            shapes = f"{jnp.shape(preds)} and {jnp.shape(targets)}"
-            raise ValueError(f"Contrastive: preds and targets have one shape (batch, n), not {shapes}")
+    @typechecked
+    def get_values(self, preds: Num["b n"], targets: Num["b n"], mask: Any = None) -> Float["b"]:
         counts = weights_of(mask, jnp.shape(preds)[:1]) != 0
         # A row of padding may hold anything, and 0 times NaN is NaN.
         preds, targets = (jnp.where(counts[:, None], as_float(rows), 0.0) for rows in (preds, targets))
@@ -100,8 +101,6 @@ def _find(logits: jax.Array, counts: jax.Array) -> jax.Array:
 
 def _cosine(preds: Any, targets: Any, eps: float) -> jax.Array:
     preds, targets = as_float(preds), as_float(targets)
-    if preds.shape != targets.shape:
-        raise ValueError(f"preds of shape {preds.shape} and targets of shape {targets.shape} have to be equal in shape")
     return (_unit(preds, eps) * _unit(targets, eps)).sum(axis=-1)
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from kauldron_core import kontext
+from kauldron_core.ktyping import Array, Float, Scalar, typechecked
 from kauldron_core.losses.loss import Loss
 from kauldron_core.metrics.shapes import difference
 
@@ -19,7 +19,8 @@ class Value(Loss):
 
     values: kontext.Key = kontext.REQUIRED
 
-    def get_values(self, values: Any) -> jax.Array:
+    @typechecked
+    def get_values(self, values: Array["*b"] | Scalar) -> jax.Array:
         return jnp.asarray(values)
 
 
@@ -29,7 +30,8 @@ class AbsoluteValue(Loss):
 
     values: kontext.Key = kontext.REQUIRED
 
-    def get_values(self, values: Any) -> jax.Array:
+    @typechecked
+    def get_values(self, values: Array["*b"] | Scalar) -> jax.Array:
         return jnp.abs(values)
 
 
@@ -40,7 +42,8 @@ class L1(Loss):
     preds: kontext.Key = kontext.REQUIRED
     targets: kontext.Key = kontext.REQUIRED
 
-    def get_values(self, preds: Any, targets: Any) -> jax.Array:
+    @typechecked
+    def get_values(self, preds: Array["*b"], targets: Array["*b"]) -> Float["*b"]:
         return jnp.abs(difference(preds, targets))
 
 
@@ -51,7 +54,8 @@ class L2(Loss):
     preds: kontext.Key = kontext.REQUIRED
     targets: kontext.Key = kontext.REQUIRED
 
-    def get_values(self, preds: Any, targets: Any) -> jax.Array:
+    @typechecked
+    def get_values(self, preds: Array["*b"], targets: Array["*b"]) -> Float["*b"]:
         return jnp.square(difference(preds, targets))
 
 
@@ -66,7 +70,8 @@ class Huber(Loss):
     targets: kontext.Key = kontext.REQUIRED
     delta: float = 1.0
 
-    def get_values(self, preds: Any, targets: Any) -> jax.Array:
+    @typechecked
+    def get_values(self, preds: Array["*b"], targets: Array["*b"]) -> Float["*b"]:
         size = jnp.abs(difference(preds, targets))
         inside = jnp.minimum(size, self.delta)
         return 0.5 * inside**2 + self.delta * (size - inside)

@@ -10,10 +10,11 @@ import jax
 import jax.numpy as jnp
 
 from kauldron_core import kontext
+from kauldron_core.ktyping import Array, Num, typechecked
 from kauldron_core.metrics.average import AverageState
 from kauldron_core.metrics.mask import combine_masks
 from kauldron_core.metrics.metric import Metric
-from kauldron_core.metrics.shapes import align_labels, align_scores, drop_last_one
+from kauldron_core.metrics.shapes import Labels, align_labels, align_scores, drop_last_one
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,7 +46,14 @@ class Accuracy(Metric):
         if self.top_k < 1 or (self.top_k > 1 and self.pred_labels is not None):
             raise ValueError(f"Accuracy: top_k={self.top_k} has to be at least 1, and 1 for pred_labels")
 
-    def get_state(self, labels: Any, logits: Any = None, pred_labels: Any = None, mask: Any = None) -> AverageState:
+    @typechecked
+    def get_state(
+        self,
+        labels: Labels,
+        logits: Num["*b n"] | None = None,
+        pred_labels: Labels | None = None,
+        mask: Any = None,
+    ) -> AverageState:
         return self.State.from_values(self._correct(labels, logits, pred_labels), mask)
 
     def _correct(self, labels: Any, logits: Any, pred_labels: Any) -> jax.Array:
@@ -71,7 +79,14 @@ class TokenAccuracy(Accuracy):
 
     ignore_index: int | None = None
 
-    def get_state(self, labels: Any, logits: Any = None, pred_labels: Any = None, mask: Any = None) -> AverageState:
+    @typechecked
+    def get_state(
+        self,
+        labels: Labels,
+        logits: Num["*b n"] | None = None,
+        pred_labels: Labels | None = None,
+        mask: Any = None,
+    ) -> AverageState:
         if self.ignore_index is not None:
             mask = combine_masks(mask, jnp.asarray(labels) != self.ignore_index)
         return self.State.from_values(self._correct(labels, logits, pred_labels), mask)
@@ -96,7 +111,8 @@ class BinaryAccuracy(Metric):
     @flax.struct.dataclass
     class State(AverageState["BinaryAccuracy"]): ...
 
-    def get_state(self, logits: Any, labels: Any, mask: Any = None) -> AverageState:
+    @typechecked
+    def get_state(self, logits: Num["*b"] | Num["*b 1"], labels: Labels, mask: Any = None) -> AverageState:
         labels, scores = align_scores(labels, logits)
         if scores.shape[-1] != 1:
             raise ValueError(f"BinaryAccuracy: logits {jnp.shape(logits)} are not one for each label {labels.shape}")
@@ -122,7 +138,8 @@ class Precision1(Metric):
     @flax.struct.dataclass
     class State(AverageState["Precision1"]): ...
 
-    def get_state(self, logits: Any, labels: Any, mask: Any = None) -> AverageState:
+    @typechecked
+    def get_state(self, logits: Num["*b n"], labels: Array["*b n"], mask: Any = None) -> AverageState:
         logits, labels = jnp.asarray(logits), jnp.asarray(labels)
         labels = align_labels(labels, logits.shape)
         best = logits.argmax(axis=-1, keepdims=True)

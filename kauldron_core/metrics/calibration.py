@@ -11,11 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from kauldron_core import kontext
+from kauldron_core.ktyping import Num, typechecked
 from kauldron_core.metrics.auto_state import AutoState
 from kauldron_core.metrics.fields import sum_field
 from kauldron_core.metrics.mask import apply_mask
 from kauldron_core.metrics.metric import Metric
-from kauldron_core.metrics.shapes import align_labels, as_float, weights_of
+from kauldron_core.metrics.shapes import Labels, align_labels, as_float, weights_of
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,7 +51,8 @@ class ECE(Metric):
             total = np.asarray(self.counts).sum()
             return np.abs(self.correct - self.confidence).sum() / total if total > 0 else np.float64(0.0)
 
-    def get_state(self, logits: Any, labels: Any, mask: Any = None) -> Any:
+    @typechecked
+    def get_state(self, logits: Num["*b n"], labels: Labels, mask: Any = None) -> Any:
         probs = jax.nn.softmax(as_float(logits))
         labels = align_labels(labels, probs.shape[:-1]).reshape(-1)
         weights = weights_of(mask, probs.shape[:-1]).reshape(-1)

@@ -11,10 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from kauldron_core import kontext
+from kauldron_core.ktyping import Num, typechecked
 from kauldron_core.metrics.auto_state import AutoState
 from kauldron_core.metrics.fields import sum_field
 from kauldron_core.metrics.metric import Metric
-from kauldron_core.metrics.shapes import align_scores, weights_of
+from kauldron_core.metrics.shapes import Labels, align_scores, weights_of
 from kauldron_core.metrics.state import MetricT
 
 
@@ -72,7 +73,14 @@ class ClassCountsMetric(Metric):
         if self.average not in ("binary", "macro", "micro"):
             raise ValueError(f"{type(self).__name__}: average is 'binary', 'macro' or 'micro', not {self.average!r}")
 
-    def get_state(self, labels: Any, logits: Any = None, pred_labels: Any = None, mask: Any = None) -> Any:
+    @typechecked
+    def get_state(
+        self,
+        labels: Labels,
+        logits: Num["*b"] | Num["*b n"] | None = None,
+        pred_labels: Labels | None = None,
+        mask: Any = None,
+    ) -> Any:
         if (logits is None) == (pred_labels is None):
             raise ValueError(f"{type(self).__name__} needs either logits or pred_labels")
         labels, classes, num_classes = self._predict(labels, logits, pred_labels)

@@ -11,10 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from kauldron_core import kontext
+from kauldron_core.ktyping import Num, typechecked
 from kauldron_core.metrics.auto_state import AutoState
 from kauldron_core.metrics.fields import sum_field
 from kauldron_core.metrics.metric import Metric
-from kauldron_core.metrics.shapes import align_labels, drop_last_one, weights_of
+from kauldron_core.metrics.shapes import Labels, align_labels, drop_last_one, weights_of
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,7 +51,14 @@ class ConfusionMatrix(Metric):
             total = np.asarray(self.counts.sum(axis=axes[normalize], keepdims=True))
             return np.where(total > 0, self.counts / np.where(total > 0, total, 1), 0.0)
 
-    def get_state(self, labels: Any, logits: Any = None, pred_labels: Any = None, mask: Any = None) -> Any:
+    @typechecked
+    def get_state(
+        self,
+        labels: Labels,
+        logits: Num["*b n"] | None = None,
+        pred_labels: Labels | None = None,
+        mask: Any = None,
+    ) -> Any:
         if (logits is None) == (pred_labels is None):
             raise ValueError("ConfusionMatrix needs either logits or pred_labels")
         if logits is not None:

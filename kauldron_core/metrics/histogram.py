@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from kauldron_core import kontext
+from kauldron_core.ktyping import Array, Scalar, typechecked
 from kauldron_core.metrics.auto_state import AutoState
 from kauldron_core.metrics.fields import sum_field
 from kauldron_core.metrics.metric import Metric
@@ -61,7 +62,8 @@ class Histogram(Metric):
         """The edges, as float32: what values on the device are compared with."""
         return tuple(float(edge) for edge in np.linspace(*self.range, self.bins + 1, dtype=np.float32))
 
-    def get_state(self, values: Any, mask: Any = None) -> Any:
+    @typechecked
+    def get_state(self, values: Array["*b"] | Scalar, mask: Any = None) -> Any:
         values = as_float(values)
         weights, flat = weights_of(mask, values.shape).reshape(-1), values.reshape(-1)
         edges = jnp.asarray(self.edges, values.dtype)

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from kauldron_core import kontext
+from kauldron_core.ktyping import Num, typechecked
 from kauldron_core.metrics.average import AverageState
 from kauldron_core.metrics.metric import Metric
 from kauldron_core.metrics.shapes import as_float, difference
@@ -39,8 +40,9 @@ class Psnr(Metric):
     @flax.struct.dataclass
     class State(AverageState["Psnr"]): ...
 
-    def get_state(self, pred: Any, target: Any, mask: Any = None) -> AverageState:
-        error = jnp.square(difference(*_images(self, pred, target))).mean(axis=(-3, -2, -1))
+    @typechecked
+    def get_state(self, pred: Num["*b h w c"], target: Num["*b h w c"], mask: Any = None) -> AverageState:
+        error = jnp.square(difference(pred, target)).mean(axis=(-3, -2, -1))
         values = 20 * jnp.log10(self.in_vrange[1] - self.in_vrange[0]) - 10 * jnp.log10(error)
         return self.State.from_values(values if self.clip is None else jnp.minimum(values, self.clip), mask)
 
@@ -77,13 +79,17 @@ class Ssim(Metric):
     @flax.struct.dataclass
     class State(AverageState["Ssim"]): ...
 
-    def get_state(self, pred: Any, target: Any, mask: Any = None) -> AverageState:
-        left, right = _images(self, pred, target)
-        if min(left.shape[-3:-1]) < self.filter_size:
-            raise ValueError(f"Ssim: images of shape {left.shape} are smaller than the window ({self.filter_size})")
+    @typechecked
+    def get_state(self, pred: Num["*b h w c"], target: Num["*b h w c"], mask: Any = None) -> AverageState:
+        if min(jnp.shape(pred)[-3:-1]) < self.filter_size:
+            raise ValueError(
+                f"Ssim: images of shape {jnp.shape(pred)} are smaller than the window ({self.filter_size})"
+            )
         # Differences of squares lose digits; the mean of the range is the best place to stand.
         center = sum(self.in_vrange) / 2
-        return self.State.from_values(self._similarity(as_float(left) - center, as_float(right) - center, center), mask)
+        return self.State.from_values(
+            self._similarity(as_float(pred) - center, as_float(target) - center, center), mask
+        )
 
     def _similarity(self, left: jax.Array, right: jax.Array, center: float) -> jax.Array:
         span = self.in_vrange[1] - self.in_vrange[0]
@@ -107,11 +113,3 @@ class Ssim(Metric):
             stack = jax.lax.conv(stack, kernel, (1, 1), "VALID", precision=jax.lax.Precision.HIGHEST)
         stack = stack.reshape(-1, channels, *stack.shape[-2:])
         return jnp.moveaxis(stack, 1, -1).reshape(*images.shape[:-3], *stack.shape[-2:], channels)
-
-
-def _images(metric: Metric, pred: Any, target: Any) -> tuple[jax.Array, jax.Array]:
-    pred, target = jnp.asarray(pred), jnp.asarray(target)
-    if pred.shape != target.shape or pred.ndim < 3:
-        name = type(metric).__name__
-        raise ValueError(f"{name}: images have one shape `*b h w c`, not {pred.shape} and {target.shape}")
-    return pred, target

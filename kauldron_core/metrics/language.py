@@ -11,11 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from kauldron_core import kontext
+from kauldron_core.ktyping import Num, typechecked
 from kauldron_core.metrics.average import AverageState
 from kauldron_core.metrics.host import is_on_host
 from kauldron_core.metrics.mask import combine_masks
 from kauldron_core.metrics.metric import Metric
-from kauldron_core.metrics.shapes import align_labels, as_float
+from kauldron_core.metrics.shapes import Labels, align_labels, as_float
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,7 +42,8 @@ class Perplexity(Metric):
         def compute(self) -> Any:
             return (np if is_on_host(self) else jnp).exp(super().compute())
 
-    def get_state(self, logits: Any, labels: Any, mask: Any = None) -> AverageState:
+    @typechecked
+    def get_state(self, logits: Num["*b n"], labels: Labels, mask: Any = None) -> AverageState:
         values = token_cross_entropy(logits, labels)
         if self.ignore_index is not None:
             mask = combine_masks(mask, align_labels(labels, values.shape) != self.ignore_index)

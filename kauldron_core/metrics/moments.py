@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from kauldron_core import kontext
+from kauldron_core.ktyping import Array, Scalar, typechecked
 from kauldron_core.metrics.auto_state import AutoState
 from kauldron_core.metrics.fields import state_field, sum_field
 from kauldron_core.metrics.host import is_on_host
@@ -88,7 +89,8 @@ class Std(Metric):
     @flax.struct.dataclass
     class State(MomentsState["Std"]): ...
 
-    def get_state(self, values: Any, mask: Any = None) -> Any:
+    @typechecked
+    def get_state(self, values: Array["*b"] | Scalar, mask: Any = None) -> Any:
         values = jnp.asarray(values)
         return self.State.from_values(values.reshape(-1), weights_of(mask, values.shape).reshape(-1))
 
@@ -122,7 +124,8 @@ class R2(Metric):
             ratio = 1.0 - self.errors / np.where(spread > 0, spread, 1.0)
             return np.where(spread > 0, ratio, exact).mean()
 
-    def get_state(self, preds: Any, targets: Any, mask: Any = None) -> Any:
+    @typechecked
+    def get_state(self, preds: Array["*b"], targets: Array["*b"], mask: Any = None) -> Any:
         errors = jnp.square(difference(preds, targets))
         columns = errors.shape[-1] if errors.ndim > 1 else 1
         weights = weights_of(mask, errors.shape).reshape(-1, columns)

@@ -12,10 +12,11 @@ import jax
 import numpy as np
 
 from kauldron_core import kontext
+from kauldron_core.ktyping import Num, typechecked
 from kauldron_core.metrics.auto_state import AutoState
 from kauldron_core.metrics.fields import concat_field
 from kauldron_core.metrics.metric import Metric
-from kauldron_core.metrics.shapes import align_scores, weights_of
+from kauldron_core.metrics.shapes import Labels, align_scores, weights_of
 from kauldron_core.metrics.state import MetricT
 
 
@@ -61,7 +62,8 @@ class RankingMetric(Metric):
             # The metric is compared and hashed as the parent of its states.
             object.__setattr__(self, "unique_labels", tuple(self.unique_labels))
 
-    def get_state(self, logits: Any, labels: Any, mask: Any = None) -> Any:
+    @typechecked
+    def get_state(self, logits: Num["*b"] | Num["*b n"], labels: Labels, mask: Any = None) -> Any:
         labels, scores = align_scores(labels, logits)
         weights = weights_of(mask, labels.shape).reshape(-1)
         return self.State(labels=labels.reshape(-1), scores=scores.reshape(-1, scores.shape[-1]), weights=weights)

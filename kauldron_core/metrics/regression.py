@@ -9,6 +9,7 @@ import flax.struct
 import jax.numpy as jnp
 
 from kauldron_core import kontext
+from kauldron_core.ktyping import Array, Scalar, typechecked
 from kauldron_core.metrics.average import AverageState
 from kauldron_core.metrics.metric import Metric
 from kauldron_core.metrics.shapes import difference
@@ -29,7 +30,8 @@ class Average(Metric):
     @flax.struct.dataclass
     class State(AverageState["Average"]): ...
 
-    def get_state(self, values: Any, mask: Any = None) -> AverageState:
+    @typechecked
+    def get_state(self, values: Array["*b"] | Scalar, mask: Any = None) -> AverageState:
         return self.State.from_values(values, mask)
 
 
@@ -50,7 +52,8 @@ class SingleDimension(Metric):
     @flax.struct.dataclass
     class State(AverageState["SingleDimension"]): ...
 
-    def get_state(self, tensor: Any, mask: Any = None) -> AverageState:
+    @typechecked
+    def get_state(self, tensor: Array["*b n"], mask: Any = None) -> AverageState:
         tensor = jnp.asarray(tensor)
         if self.index is None:
             return self.State.from_values(tensor, mask)
@@ -78,7 +81,8 @@ class Mae(Metric):
     @flax.struct.dataclass
     class State(AverageState["Mae"]): ...
 
-    def get_state(self, preds: Any, targets: Any, mask: Any = None) -> AverageState:
+    @typechecked
+    def get_state(self, preds: Array["*b"], targets: Array["*b"], mask: Any = None) -> AverageState:
         return self.State.from_values(jnp.abs(difference(preds, targets)), mask)
 
 
@@ -101,5 +105,6 @@ class Mse(Metric):
     @flax.struct.dataclass
     class State(AverageState["Mse"]): ...
 
-    def get_state(self, preds: Any, targets: Any, mask: Any = None) -> AverageState:
+    @typechecked
+    def get_state(self, preds: Array["*b"], targets: Array["*b"], mask: Any = None) -> AverageState:
         return self.State.from_values(jnp.square(difference(preds, targets)), mask)

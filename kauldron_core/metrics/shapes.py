@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 
+from kauldron_core.ktyping import Array
 from kauldron_core.metrics.mask import broadcast_mask
+
+Labels: TypeAlias = Array["*b"] | Array["*b 1"] | Array["*b n"]
+"""One class for each of `*b`. One-hot labels pass as far as `align_labels`, which refuses them with advice."""
 
 
 def align_labels(labels: Any, shape: tuple[int, ...], *, what: str = "labels") -> jax.Array:

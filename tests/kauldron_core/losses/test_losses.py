@@ -9,6 +9,7 @@ import pytest
 import scipy.special
 
 from kauldron_core import losses
+from kauldron_core.ktyping import KTypeCheckError
 from kauldron_core.losses import LossGroup, compute_losses, loss_totals
 from kauldron_core.metrics import MaskError, accepts_padding, reduce_states, to_host
 
@@ -44,7 +45,7 @@ def gradient_of(loss, name, **arguments):
 
 def test_nothing_is_broadcast():
     for loss in (losses.L1, losses.L2, losses.Huber, losses.Cosine):
-        with pytest.raises(ValueError, match=r"\(4, 1\).*\(4,\)"):
+        with pytest.raises(KTypeCheckError, match=r"targets does not fit"):
             loss(preds="p", targets="t")(preds=np.ones((4, 1)), targets=np.ones(4))
     with pytest.raises(ValueError, match="one-hot"):
         losses.SoftmaxCrossEntropyWithIntLabels(logits="a", labels="b")(logits=np.ones((4, 3)), labels=np.ones((4, 3)))
@@ -144,7 +145,7 @@ def test_contrastive_masks_both_axes():
 
 
 def test_contrastive_refuses_other_shapes():
-    with pytest.raises(ValueError, match="one shape"):
+    with pytest.raises(KTypeCheckError, match="axis 0 is 5, but b is 4"):
         losses.Contrastive(preds="a", targets="b")(preds=np.ones((4, 3)), targets=np.ones((5, 3)))
 
 
