@@ -114,29 +114,20 @@ class AveragePrecision(RankingMetric):
 
 def roc_auc(is_positive: np.ndarray, scores: np.ndarray, weights: np.ndarray) -> np.float64:
     """Returns the chance that a positive example scores higher than a negative one, ties counting half."""
-    positive, negative = _by_score(is_positive, scores, weights)
-    pairs = positive.sum() * negative.sum()
-    below = np.cumsum(negative) - negative
-    return np.float64((positive * (below + negative / 2)).sum() / pairs) if pairs > 0 else np.float64("nan")
+    if is_positive.all() or not is_positive.any():
+        return np.float64("nan")
+    from sklearn.metrics import roc_auc_score  # Heavy; needed once an evaluation ends.
+
+    return np.float64(roc_auc_score(is_positive, scores, sample_weight=weights))
 
 
 def average_precision(is_positive: np.ndarray, scores: np.ndarray, weights: np.ndarray) -> np.float64:
     """Returns the sum over thresholds of precision times the recall gained."""
-    positive, negative = _by_score(is_positive, scores, weights)
-    positive, negative = positive[::-1], negative[::-1]
-    found = np.cumsum(positive)
-    if not found.size or found[-1] <= 0:
+    if not is_positive.any():
         return np.float64("nan")
-    precision = found / (found + np.cumsum(negative))
-    return np.float64((precision * positive).sum() / found[-1])
+    from sklearn.metrics import average_precision_score  # Heavy; needed once an evaluation ends.
 
-
-def _by_score(is_positive: np.ndarray, scores: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the weight of positives and of negatives at each distinct score, lowest first."""
-    _, place = np.unique(scores, return_inverse=True)
-    size = int(place.max()) + 1 if place.size else 0
-    positive = np.bincount(place, weights * is_positive, minlength=size)
-    return positive, np.bincount(place, weights * ~is_positive, minlength=size)
+    return np.float64(average_precision_score(is_positive, scores, sample_weight=weights))
 
 
 def _one_versus_rest(
