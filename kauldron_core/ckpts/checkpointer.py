@@ -20,7 +20,7 @@ from kauldron_core.ckpts import layout, mismatch, pointers, reader, retention
 from kauldron_core.ckpts.background import BackgroundSaver, SaveFailed
 from kauldron_core.ckpts.ownership import OwnedFolder
 from kauldron_core.ckpts.pointers import Row
-from kauldron_core.ckpts.scores import METRICS, TRAINING, Measured, Scores
+from kauldron_core.ckpts.scores import METRICS, TRAINING, CheckpointScores, Measured
 from kauldron_core.ckpts.storage_errors import cause_of
 from kauldron_core.errors import ConfigError, listing, unknown_name
 
@@ -357,8 +357,8 @@ class Checkpointer:
         return Measured()
 
     @functools.cached_property
-    def _scores(self) -> Scores | None:
-        return None if self.best_metric is None else Scores(self.best_metric, directory=self.directory)
+    def _scores(self) -> CheckpointScores | None:
+        return None if self.best_metric is None else CheckpointScores(self.best_metric, directory=self.directory)
 
 
 class _Clock:

@@ -35,7 +35,7 @@ class Measured:
         return dict(self._values) if step == self._step else {}
 
 
-class Scores:
+class CheckpointScores:
     """The values of one metric by checkpoint. Values that were found once are not looked up again."""
 
     def __init__(self, metric: str, *, directory: epath.Path):

@@ -11,8 +11,8 @@ import numpy as np
 
 from kauldron_core.data import trees
 from kauldron_core.data.order import Order, Shuffled
-from kauldron_core.data.ordered import Records
-from kauldron_core.data.shared import Identity
+from kauldron_core.data.records import Records
+from kauldron_core.data.shared import SameObject
 from kauldron_core.data.stored import StoredPipeline
 from kauldron_core.data.transforms.apply import transform_columns
 
@@ -29,8 +29,8 @@ class InMemoryPipeline(StoredPipeline):
 
     loader: Callable[[], Any]
 
-    def _source_key(self) -> Identity:
-        return Identity(self.loader)
+    def _source_key(self) -> SameObject:
+        return SameObject(self.loader)
 
     def _open_records(self) -> Records:
         return ArrayRecords(self.loader())

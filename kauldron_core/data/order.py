@@ -26,7 +26,7 @@ class Order(Protocol):
         ...
 
 
-class Sequential:
+class InOrder:
     """The records as they are stored."""
 
     def records(self, epoch: int, offsets: np.ndarray) -> np.ndarray:

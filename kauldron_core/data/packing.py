@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from kauldron_core.data.order import Order
-from kauldron_core.data.ordered import Records
-from kauldron_core.data.transforms.apply import Origin, is_packing, transform_record
+from kauldron_core.data.records import Records
+from kauldron_core.data.transforms.apply import RecordOrigin, is_packing, transform_record
 
 # Rows that are not full yet and may still take an example. More would leave less padding, by less and less.
 _OPEN_ROWS = 32
@@ -54,7 +54,9 @@ class PackedRecords(Records):
 
     def _transformed(self, numbers: np.ndarray) -> list[Any]:
         elements = zip(self._records.read(numbers), numbers.tolist(), strict=True)
-        return [transform_record(self._transforms, element, Origin(None, 0, number)) for element, number in elements]
+        return [
+            transform_record(self._transforms, element, RecordOrigin(None, 0, number)) for element, number in elements
+        ]
 
     def _lengths(self, numbers: np.ndarray) -> list[Mapping[str, int]]:
         lengths = []

@@ -11,7 +11,7 @@ import jax
 
 from kauldron_core import konfig
 from kauldron_core.data.iterator import DataIterator
-from kauldron_core.data.schedule import Remainder, Schedule, remainder_mode
+from kauldron_core.data.schedule import BatchSchedule, Remainder, remainder_mode
 from kauldron_core.data.shared import Shared
 from kauldron_core.data.transforms.apply import check_transforms
 from kauldron_core.errors import ConfigError
@@ -153,7 +153,7 @@ class Pipeline(abc.ABC):
         """Returns what the opened data depends on: pipelines with equal keys share it. None shares nothing."""
         return None
 
-    def _schedule(self, num_examples: int) -> Schedule:
+    def _schedule(self, num_examples: int) -> BatchSchedule:
         """Returns the batches of this host.
 
         Raises:
@@ -162,7 +162,7 @@ class Pipeline(abc.ABC):
         if self.batch_size is None:
             raise ConfigError(f"{self} has no batch_size.")
         try:
-            return Schedule(
+            return BatchSchedule(
                 num_examples=num_examples,
                 num_epochs=self.num_epochs,
                 batch_size=self.batch_size,

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any, Self
 
-from kauldron_core.data.prefetch import with_threads, with_workers
 from kauldron_core.data.random_access import Batches, RandomAccessPipeline
+from kauldron_core.data.workers import with_threads, with_workers
 from kauldron_core.errors import ConfigError
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from kauldron_core.data import trees
 from kauldron_core.data.iterator import DataIterator, ScheduledIterator
 from kauldron_core.data.pipeline import PADDING_MASK, Pipeline
-from kauldron_core.data.schedule import Schedule
+from kauldron_core.data.schedule import BatchSchedule
 from kauldron_core.data.transforms.apply import transform_batch
 from kauldron_core.errors import ConfigError
 
@@ -44,7 +44,7 @@ class Batches:
       transforms: Functions of a whole batch.
     """
 
-    def __init__(self, examples: Examples, schedule: Schedule, transforms: tuple[Any, ...] = ()):
+    def __init__(self, examples: Examples, schedule: BatchSchedule, transforms: tuple[Any, ...] = ()):
         self._examples = examples
         self._transforms = transforms
         self.schedule = schedule
@@ -110,7 +110,7 @@ def with_padding_mask(batch: Any, mask: np.ndarray) -> dict[str, Any]:
     return {**batch, PADDING_MASK: mask}
 
 
-def to_global(batch: Any, sharding: Any, schedule: Schedule) -> Any:
+def to_global(batch: Any, sharding: Any, schedule: BatchSchedule) -> Any:
     """Returns the hosts' parts of a batch as global arrays.
 
     Args:
@@ -170,7 +170,7 @@ class RandomAccessPipeline(Pipeline):
         rows = batches[0] if self.batch_transforms else self._one_example(schedule)
         return trees.spec_of(rows, schedule.batch_size)
 
-    def _one_example(self, schedule: Schedule) -> Any:
+    def _one_example(self, schedule: BatchSchedule) -> Any:
         """Returns a batch of one, cheaper than a whole one where examples are expensive."""
         example = self.examples().gather(np.arange(1))
         return with_padding_mask(example, np.ones(1, bool)) if schedule.remainder == "pad" else example
@@ -185,7 +185,7 @@ class RandomAccessPipeline(Pipeline):
         for batch in batches.starting_at(start):
             yield self._placed(batch, batches.schedule)
 
-    def _placed(self, batch: Any, schedule: Schedule) -> Any:
+    def _placed(self, batch: Any, schedule: BatchSchedule) -> Any:
         return batch if self.sharding is None else to_global(batch, self.sharding, schedule)
 
     def _order_state(self, num_examples: int) -> dict[str, Any]:

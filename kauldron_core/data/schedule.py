@@ -37,7 +37,7 @@ def remainder_mode(value: object) -> Remainder:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Schedule:
+class BatchSchedule:
     """The batches of one host.
 
     Attributes:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from kauldron_core.data import trees
 from kauldron_core.data.order import mixed_seed, require_seed
 from kauldron_core.data.sequential import SequentialPipeline
-from kauldron_core.data.shared import Identity
+from kauldron_core.data.shared import SameObject
 from kauldron_core.errors import ConfigError, unknown_name
 
 # Under the names of SeqIO's classes without their common end.
@@ -131,7 +131,7 @@ class SeqIO(SequentialPipeline):
 
     def _data_key(self) -> Hashable:
         names = (self.task, self.feature_converter)
-        return self.split, self.pack, *(name if isinstance(name, str) else Identity(name) for name in names)
+        return self.split, self.pack, *(name if isinstance(name, str) else SameObject(name) for name in names)
 
     def _open(self) -> _Opened:
         seqio = _import_seqio(str(self))

@@ -14,10 +14,10 @@ import numpy as np
 
 from kauldron_core.data import trees
 from kauldron_core.data.iterator import STATE_VERSION, DataIterator, check_order, check_version
-from kauldron_core.data.ordered import filter_prefix
 from kauldron_core.data.pipeline import Pipeline
 from kauldron_core.data.random_access import to_global, with_padding_mask
-from kauldron_core.data.transforms.apply import Origin, is_kept, is_packing, transform_batch, transform_record
+from kauldron_core.data.records import filter_prefix
+from kauldron_core.data.transforms.apply import RecordOrigin, is_kept, is_packing, transform_batch, transform_record
 from kauldron_core.errors import ConfigError
 
 
@@ -69,7 +69,7 @@ class SequentialPipeline(Pipeline):
 
 class _Raw(NamedTuple):
     element: Any
-    origin: Origin
+    origin: RecordOrigin
 
 
 class _Stream(Iterator[_Raw]):
@@ -89,7 +89,7 @@ class _Stream(Iterator[_Raw]):
             if self._source is None:
                 self._source = self._pipeline.open_epoch(self._epoch)
             for element in self._source:
-                origin = Origin(self._pipeline.seed, self._epoch, self._offset)
+                origin = RecordOrigin(self._pipeline.seed, self._epoch, self._offset)
                 self._offset += 1
                 if is_kept(self._filters, element):
                     self._has_kept = True

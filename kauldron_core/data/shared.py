@@ -41,14 +41,14 @@ class Shared:
             return self._value
 
 
-class Identity:
+class SameObject:
     """A key that stands for one object, and keeps it alive so that no other takes its place."""
 
     def __init__(self, target: object):
         self._target = target
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Identity) and self._target is other._target
+        return isinstance(other, SameObject) and self._target is other._target
 
     def __hash__(self) -> int:
         return id(self._target)

@@ -10,8 +10,10 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from kauldron_core.data.order import Order, Sequential, require_seed
-from kauldron_core.data.ordered import (
+from kauldron_core.data.order import InOrder, Order, require_seed
+from kauldron_core.data.packing import PackedRecords, packing_step
+from kauldron_core.data.random_access import Examples, RandomAccessPipeline
+from kauldron_core.data.records import (
     CachedRecords,
     OrderedExamples,
     Records,
@@ -19,9 +21,7 @@ from kauldron_core.data.ordered import (
     filter_prefix,
     surviving_records,
 )
-from kauldron_core.data.packing import PackedRecords, packing_step
-from kauldron_core.data.random_access import Examples, RandomAccessPipeline
-from kauldron_core.data.shared import Identity
+from kauldron_core.data.shared import SameObject
 from kauldron_core.errors import ConfigError
 
 
@@ -66,7 +66,7 @@ class StoredPipeline(RandomAccessPipeline):
         decisive = filter_prefix(transforms) if packing is None else transforms[: packing + 1]
         if self.is_cached:
             decisive = deterministic_prefix(transforms)
-        return self._source_key(), self.is_cached, *map(Identity, decisive)
+        return self._source_key(), self.is_cached, *map(SameObject, decisive)
 
     def _open(self) -> _Opened:
         try:
@@ -104,5 +104,5 @@ class StoredPipeline(RandomAccessPipeline):
 
     def _order(self, opened: _Opened) -> Order:
         if not self.shuffle or not opened.num_examples:
-            return Sequential()
+            return InOrder()
         return opened.records.shuffled(require_seed(self.seed, str(self)), opened.survivors)

@@ -29,7 +29,7 @@ class LossGroup:
 
 
 @dataclasses.dataclass(frozen=True)
-class Product:
+class TermProduct:
     """The schedule of a weight that is the product of two, of which at least one is a schedule."""
 
     left: Any
@@ -113,4 +113,4 @@ def _at(weight: Any, step: Any) -> Any:
 def _product(left: Any, right: Any) -> Any:
     if isinstance(right, float | int) and right == 1:
         return left
-    return Product(left, right) if callable(left) or callable(right) else left * right
+    return TermProduct(left, right) if callable(left) or callable(right) else left * right

@@ -14,7 +14,7 @@ import flax.struct
 import numpy as np
 
 from kauldron_core.metrics.host import has_tracer
-from kauldron_core.metrics.rules import EMPTY, RULE, Nested, Rule
+from kauldron_core.metrics.rules import EMPTY, RULE, MergeRule, NestedRule
 from kauldron_core.metrics.state import MetricT, State, to_host
 
 
@@ -104,14 +104,14 @@ class AutoState(State[MetricT]):
             field.name: getattr(state, field.name) for field in dataclasses.fields(state) if field.name != "parent"
         }
         for name, rule, value in state._ruled():
-            if isinstance(rule, Nested) and isinstance(value, State):
+            if isinstance(rule, NestedRule) and isinstance(value, State):
                 values[name] = value.compute()
         return Values(**values)
 
     def widened(self) -> Self:
         return self.replace(**{name: rule.widened(value) for name, rule, value in self._ruled() if value is not EMPTY})
 
-    def _ruled(self) -> list[tuple[str, Rule, Any]]:
+    def _ruled(self) -> list[tuple[str, MergeRule, Any]]:
         """Returns (name, rule, value) of the fields that have a rule."""
         fields = [field for field in dataclasses.fields(self) if RULE in field.metadata]
         return [(field.name, field.metadata[RULE], getattr(self, field.name)) for field in fields]

@@ -7,7 +7,7 @@ from typing import Any
 
 import flax.struct
 
-from kauldron_core.metrics.rules import MAX, MIN, RULE, SUM, Concat, Nested, Rule, Truncate
+from kauldron_core.metrics.rules import MAX, MIN, RULE, SUM, ConcatRule, MergeRule, NestedRule, TruncateRule
 
 
 def sum_field(**kwargs: Any) -> Any:
@@ -27,7 +27,7 @@ def max_field(**kwargs: Any) -> Any:
 
 def concat_field(*, axis: int = 0, **kwargs: Any) -> Any:
     """A field that keeps everything, one batch after the other along `axis`, on the host."""
-    return _field(Concat(axis), **kwargs)
+    return _field(ConcatRule(axis), **kwargs)
 
 
 def truncate_field(*, num_field: str, axis: int = 0, **kwargs: Any) -> Any:
@@ -38,12 +38,12 @@ def truncate_field(*, num_field: str, axis: int = 0, **kwargs: Any) -> Any:
       axis: Along which to count.
       **kwargs: Arguments of `dataclasses.field`.
     """
-    return _field(Truncate(axis, num_field=num_field), **kwargs)
+    return _field(TruncateRule(axis, num_field=num_field), **kwargs)
 
 
 def state_field(**kwargs: Any) -> Any:
     """A field that holds another state, which merges and computes in its own way."""
-    return _field(Nested(), **kwargs)
+    return _field(NestedRule(), **kwargs)
 
 
 def static_field(default: Any = dataclasses.MISSING, **kwargs: Any) -> Any:
@@ -51,6 +51,6 @@ def static_field(default: Any = dataclasses.MISSING, **kwargs: Any) -> Any:
     return flax.struct.field(pytree_node=False, default=default, **kwargs)
 
 
-def _field(rule: Rule, **kwargs: Any) -> Any:
+def _field(rule: MergeRule, **kwargs: Any) -> Any:
     metadata = {**kwargs.pop("metadata", {}), RULE: rule}
     return flax.struct.field(pytree_node=True, metadata=metadata, **kwargs)

@@ -21,7 +21,7 @@ from kauldron_core.metrics.state import MetricT
 
 
 @flax.struct.dataclass
-class Scores(AutoState[MetricT]):
+class CollectedScores(AutoState[MetricT]):
     """Label, scores and weight of every example seen. Examples of weight 0 are dropped when it is computed."""
 
     labels: jax.Array = concat_field()
@@ -44,7 +44,7 @@ class RankingMetric(Metric):
     """Base class of the metrics that collect scores.
 
     Attributes:
-      logits: Scores of shape `*b n`, or one for each label when there are two classes.
+      logits: CollectedScores of shape `*b n`, or one for each label when there are two classes.
       labels: Integer classes of shape `*b` or `*b 1`.
       mask: Booleans or weights for the leading dimensions of the labels.
       unique_labels: The classes to average over. By default those that occur.
@@ -83,7 +83,7 @@ class RocAuc(RankingMetric):
     multi_class_mode: Literal["ovr", "ovo"] = "ovr"
 
     @flax.struct.dataclass
-    class State(Scores["RocAuc"]):
+    class State(CollectedScores["RocAuc"]):
         def compute(self) -> Any:
             labels, scores, weights = self.seen()
             if scores.shape[-1] <= 2:
@@ -103,7 +103,7 @@ class AveragePrecision(RankingMetric):
     """
 
     @flax.struct.dataclass
-    class State(Scores["AveragePrecision"]):
+    class State(CollectedScores["AveragePrecision"]):
         def compute(self) -> Any:
             labels, scores, weights = self.seen()
             if scores.shape[-1] <= 2:

@@ -56,7 +56,7 @@ class Chunks:
         return f"Chunks({', '.join(str(np.shape(array)) for array in self.arrays)})"
 
 
-class Rule(abc.ABC):
+class MergeRule(abc.ABC):
     """How two values of a field become one. Values are trees; neither is EMPTY here."""
 
     verb: str
@@ -90,7 +90,7 @@ class Rule(abc.ABC):
 
 
 @dataclasses.dataclass(frozen=True)
-class Reduce(Rule):
+class ReduceRule(MergeRule):
     """Sum, minimum or maximum, element by element."""
 
     verb: str
@@ -121,13 +121,13 @@ def _add(left: Any, right: Any) -> Any:
     return jnp.add(_counted(left), _counted(right))
 
 
-SUM = Reduce("sum", np.add, _add)
-MIN = Reduce("minimize", np.minimum, jnp.minimum)
-MAX = Reduce("maximize", np.maximum, jnp.maximum)
+SUM = ReduceRule("sum", np.add, _add)
+MIN = ReduceRule("minimize", np.minimum, jnp.minimum)
+MAX = ReduceRule("maximize", np.maximum, jnp.maximum)
 
 
 @dataclasses.dataclass(frozen=True)
-class Concat(Rule):
+class ConcatRule(MergeRule):
     """One after the other along an axis; kept on the host."""
 
     axis: int = 0
@@ -144,7 +144,7 @@ class Concat(Rule):
 
 
 @dataclasses.dataclass(frozen=True)
-class Truncate(Concat):
+class TruncateRule(ConcatRule):
     """The first `num_field` elements along an axis."""
 
     num_field: str = ""
@@ -169,7 +169,7 @@ class Truncate(Concat):
 
 
 @dataclasses.dataclass(frozen=True)
-class Nested(Rule):
+class NestedRule(MergeRule):
     """A state within the state."""
 
     verb: str = "merge"

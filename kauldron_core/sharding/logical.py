@@ -8,7 +8,7 @@ from typing import Any
 
 from kauldron_core.errors import ConfigError, closest, listing
 from kauldron_core.sharding.mesh import AnyMesh
-from kauldron_core.sharding.partition import Dims, Leaf, axes_of, leaves_of
+from kauldron_core.sharding.partition import Dims, NamedLeaf, axes_of, leaves_of
 from kauldron_core.sharding.rules import REPLICATED, ShardingRule
 
 
@@ -44,7 +44,7 @@ class LogicalRules(ShardingRule):
         self._check_used(tree, at=at)
         return super().shardings(tree, mesh, at=at)
 
-    def dims(self, leaf: Leaf, mesh: AnyMesh) -> Dims:
+    def dims(self, leaf: NamedLeaf, mesh: AnyMesh) -> Dims:
         if leaf.names is None:
             return self.default.dims(leaf, mesh)
         found: list[Any] = [None] * len(leaf.names)

@@ -18,7 +18,7 @@ Dims: TypeAlias = tuple[str | tuple[str, ...] | None, ...]
 """For each leading dimension the axes that split it: `('data', None, ('fsdp', 'model'))`."""
 
 
-class Leaf(NamedTuple):
+class NamedLeaf(NamedTuple):
     """One array of a tree.
 
     Attributes:
@@ -36,11 +36,11 @@ class IndivisibleError(ConfigError):
     """A size does not divide by the axes that are to split it."""
 
 
-def leaves_of(tree: Any) -> tuple[list[Leaf], Any]:
+def leaves_of(tree: Any) -> tuple[list[NamedLeaf], Any]:
     """Returns the arrays of `tree`, and its structure; both without the boxes that hold Flax metadata."""
     flat, _ = jax.tree_util.tree_flatten_with_path(tree, is_leaf=is_box)
     leaves = [
-        Leaf(dotted(path), unboxed(leaf), tuple(getattr(leaf, "names", ())) if is_box(leaf) else None)
+        NamedLeaf(dotted(path), unboxed(leaf), tuple(getattr(leaf, "names", ())) if is_box(leaf) else None)
         for path, leaf in flat
     ]
     return leaves, jax.tree.structure(unboxed(tree))
@@ -76,7 +76,7 @@ def as_dims(spec: Any) -> Dims | None:
     return dims if all(name is None or isinstance(name, str) for name in names) else None
 
 
-def placed(dims: Dims, leaf: Leaf, mesh: AnyMesh, *, at: str) -> NamedSharding:
+def placed(dims: Dims, leaf: NamedLeaf, mesh: AnyMesh, *, at: str) -> NamedSharding:
     """Returns the sharding of one array.
 
     Raises:

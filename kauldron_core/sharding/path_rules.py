@@ -12,7 +12,7 @@ import jax
 
 from kauldron_core.errors import ConfigError, unknown_name
 from kauldron_core.sharding.mesh import AnyMesh, check_axes
-from kauldron_core.sharding.partition import Leaf, leaves_of
+from kauldron_core.sharding.partition import NamedLeaf, leaves_of
 from kauldron_core.sharding.rules import REPLICATED, ShardingRule, Split
 
 _REGEX_CHARACTERS = re.compile(r"[+?^$|(){}\[\]\\]")
@@ -54,17 +54,17 @@ class PathRules(ShardingRule):
             [rule.sharding(leaf, mesh, at=at) for rule, leaf in zip(chosen, leaves, strict=True)],
         )
 
-    def dims(self, leaf: Leaf, mesh: AnyMesh) -> Any:
+    def dims(self, leaf: NamedLeaf, mesh: AnyMesh) -> Any:
         return self._choice(leaf).dims(leaf, mesh)
 
     @property
     def named_axes(self) -> tuple[str, ...]:
         return tuple(axis for rule in (*(rule for _, rule in self.rules), self.default) for axis in rule.named_axes)
 
-    def _choice(self, leaf: Leaf) -> ShardingRule:
+    def _choice(self, leaf: NamedLeaf) -> ShardingRule:
         return next((rule for pattern, rule in self.rules if compiled(pattern).search(leaf.path)), self.default)
 
-    def _check_used(self, leaves: Sequence[Leaf], *, at: str) -> None:
+    def _check_used(self, leaves: Sequence[NamedLeaf], *, at: str) -> None:
         names = [leaf.path for leaf in leaves]
         for pattern, _ in self.rules:
             if names and not self.missing_ok and not any(compiled(pattern).search(name) for name in names):

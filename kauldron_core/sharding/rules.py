@@ -14,7 +14,7 @@ from jax.sharding import NamedSharding
 
 from kauldron_core.errors import ConfigError
 from kauldron_core.sharding.mesh import AnyMesh, check_axes, current_mesh, data_axes
-from kauldron_core.sharding.partition import Dims, Leaf, as_dims, axes_of, leaves_of, num_parts, placed
+from kauldron_core.sharding.partition import Dims, NamedLeaf, as_dims, axes_of, leaves_of, num_parts, placed
 
 _MIB = 2**20
 
@@ -26,7 +26,7 @@ class ShardingRule(abc.ABC):
     """
 
     @abc.abstractmethod
-    def dims(self, leaf: Leaf, mesh: AnyMesh) -> Dims:
+    def dims(self, leaf: NamedLeaf, mesh: AnyMesh) -> Dims:
         """Returns which axes of `mesh` split which dimensions of `leaf`."""
 
     def shardings(self, tree: Any, mesh: AnyMesh, *, at: str = "sharding") -> Any:
@@ -49,7 +49,7 @@ class ShardingRule(abc.ABC):
         """Axes that the mesh has to have."""
         return ()
 
-    def sharding(self, leaf: Leaf, mesh: AnyMesh, *, at: str) -> NamedSharding:
+    def sharding(self, leaf: NamedLeaf, mesh: AnyMesh, *, at: str) -> NamedSharding:
         """Returns the sharding of one array."""
         return placed(self.dims(leaf, mesh), leaf, mesh, at=at)
 
@@ -77,7 +77,7 @@ class Split(ShardingRule):
     def named_axes(self) -> tuple[str, ...]:
         return tuple(axis for dim in self.spec for axis in axes_of(dim))
 
-    def dims(self, leaf: Leaf, mesh: AnyMesh) -> Dims:
+    def dims(self, leaf: NamedLeaf, mesh: AnyMesh) -> Dims:
         return self.spec
 
 
@@ -108,7 +108,7 @@ class FirstDim(_OnAxis):
       axis: An axis or several; None takes those that split batches (`DATA_AXES`).
     """
 
-    def dims(self, leaf: Leaf, mesh: AnyMesh) -> Dims:
+    def dims(self, leaf: NamedLeaf, mesh: AnyMesh) -> Dims:
         return (_batch_axis(mesh) if self.axis is None else self.axis,) if leaf.spec.shape else ()
 
 
@@ -123,7 +123,7 @@ class FSDPSharding(_OnAxis):
 
     min_size_to_shard_mb: float = 4
 
-    def dims(self, leaf: Leaf, mesh: AnyMesh) -> Dims:
+    def dims(self, leaf: NamedLeaf, mesh: AnyMesh) -> Dims:
         shape = leaf.spec.shape
         if math.prod(shape) * _item_size(leaf.spec) < self.min_size_to_shard_mb * _MIB:
             return ()

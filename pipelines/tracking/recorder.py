@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 
 from kauldron_core import rundir
-from pipelines.tracking.session import Session
+from pipelines.tracking.session import MlflowSession
 from pipelines.tracking.store import Store
 
 _RETRY_S = (1.0, 2.0, 5.0, 10.0, 30.0)
@@ -37,7 +37,7 @@ class Recorder:
         self._is_driver = is_driver
         self._patience_s = patience_s
         self._run: rundir.RunDir | None = None
-        self._session: Session | None = None
+        self._session: MlflowSession | None = None
         self._failures = 0
         self._retry_at = 0.0
         self.is_complete = False
@@ -69,11 +69,11 @@ class Recorder:
             time.sleep(1.0)
         self.is_complete = self._session is None or not self._session.damaged
 
-    def _record(self) -> Session:
+    def _record(self) -> MlflowSession:
         if self._run is None:
             raise RuntimeError("start() comes first")
         if self._session is None:
-            self._session = Session(self.store, self._run, warn=self._warn, is_driver=self._is_driver)
+            self._session = MlflowSession(self.store, self._run, warn=self._warn, is_driver=self._is_driver)
         self._session.record()
         return self._session
 

@@ -16,7 +16,7 @@ from pipelines.tracking.trial import MLFLOW_STATUS, TrialRecord
 from pipelines.tracking.writer import RunWriter
 
 
-class Session:
+class MlflowSession:
     """Writes a run directory while its store can be written; raises when it can't, and may be called again.
 
     Args:

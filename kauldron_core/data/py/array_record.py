@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, ClassVar
 
-from kauldron_core.data.ordered import Records
 from kauldron_core.data.py.data_source import SourceRecords
 from kauldron_core.data.py.files import FilePipeline, reading
+from kauldron_core.data.records import Records
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from kauldron_core.data.order import BlockShuffled, Order
-from kauldron_core.data.ordered import Records
 from kauldron_core.data.py.columns import StoredColumn, column_rows, scattered, stacked, stored_columns, take
+from kauldron_core.data.records import Records
 from kauldron_core.data.transforms.apply import transform_columns
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from kauldron_core.data.ordered import Records
 from kauldron_core.data.prefetching import PrefetchingPipeline
-from kauldron_core.data.shared import Identity
+from kauldron_core.data.records import Records
+from kauldron_core.data.shared import SameObject
 from kauldron_core.data.stored import StoredPipeline
 from kauldron_core.errors import ConfigError
 
@@ -53,8 +53,8 @@ class DataSource(StoredPipeline, PrefetchingPipeline):
     # A list of records would print all of them.
     data_source: RandomAccessSource | Callable[[], RandomAccessSource] = dataclasses.field(repr=False)
 
-    def _source_key(self) -> Identity:
-        return Identity(self.data_source)
+    def _source_key(self) -> SameObject:
+        return SameObject(self.data_source)
 
     def _open_records(self) -> Records:
         source: Any = self.data_source

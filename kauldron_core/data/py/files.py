@@ -10,9 +10,9 @@ import os
 from collections.abc import Hashable, Iterator, Sequence
 from typing import ClassVar
 
-from kauldron_core.data.ordered import Records
 from kauldron_core.data.prefetching import PrefetchingPipeline
 from kauldron_core.data.py import numbered
+from kauldron_core.data.records import Records
 from kauldron_core.data.stored import StoredPipeline
 from kauldron_core.errors import ConfigError, first_line
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from kauldron_core.data.ordered import Records
 from kauldron_core.data.prefetching import PrefetchingPipeline
 from kauldron_core.data.py.files import reading
+from kauldron_core.data.records import Records
 from kauldron_core.data.stored import StoredPipeline
 from kauldron_core.errors import ConfigError, listing, unknown_name
 

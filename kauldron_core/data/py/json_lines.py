@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kauldron_core.data.ordered import Records
 from kauldron_core.data.py.files import FilePipeline, reading
+from kauldron_core.data.records import Records
 
 
 @dataclasses.dataclass(frozen=True)

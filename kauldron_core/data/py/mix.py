@@ -12,7 +12,7 @@ import numpy as np
 
 from kauldron_core.data import trees
 from kauldron_core.data.mixing import Concatenated, Pattern, Weighted, period_counts
-from kauldron_core.data.order import Order, Sequential, mixed_seed, require_seed, shuffled
+from kauldron_core.data.order import InOrder, Order, mixed_seed, require_seed, shuffled
 from kauldron_core.data.prefetching import PrefetchingPipeline
 from kauldron_core.data.random_access import Examples, RandomAccessPipeline
 from kauldron_core.data.schedule import split_epochs
@@ -73,7 +73,7 @@ class Mix(PrefetchingPipeline):
                 raise ConfigError(f"{self}: the data set {name!r} is empty.")
         pattern = self._pattern(sizes)
         seed = require_seed(self.seed, str(self)) if self.shuffle else 0
-        return _MixedExamples(parts, pattern, shuffled(pattern.length, seed) if self.shuffle else Sequential())
+        return _MixedExamples(parts, pattern, shuffled(pattern.length, seed) if self.shuffle else InOrder())
 
     def _pattern(self, sizes: list[int]) -> Pattern:
         if self.stop == "once":

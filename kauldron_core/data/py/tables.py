@@ -8,9 +8,9 @@ import functools
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from kauldron_core.data.ordered import Records
 from kauldron_core.data.py.blocks import Block, BlockRecords
 from kauldron_core.data.py.files import FilePipeline, reading
+from kauldron_core.data.records import Records
 from kauldron_core.errors import ConfigError, unknown_name
 
 if TYPE_CHECKING:

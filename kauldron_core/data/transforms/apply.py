@@ -11,7 +11,7 @@ from kauldron_core.data.order import require_seed
 from kauldron_core.errors import ConfigError
 
 
-class Origin(NamedTuple):
+class RecordOrigin(NamedTuple):
     """Where an example comes from: all that its random transforms depend on."""
 
     seed: int | None
@@ -66,7 +66,7 @@ def check_transforms(transforms: Sequence[Any], *, of_batches: bool = False) -> 
         is_packed_before = is_packed_before or is_packing(transform)
 
 
-def transform_record(transforms: Sequence[Any], element: Any, origin: Origin, *, skip: int = 0) -> Any:
+def transform_record(transforms: Sequence[Any], element: Any, origin: RecordOrigin, *, skip: int = 0) -> Any:
     """Returns one example after all `transforms` but filters, which were applied when the data was opened.
 
     Args:

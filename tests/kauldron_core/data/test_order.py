@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from kauldron_core.data.order import CipherShuffled, Shuffled, mixed_seed, shuffled
-from kauldron_core.data.schedule import Schedule, split_epochs
+from kauldron_core.data.schedule import BatchSchedule, split_epochs
 
 ORDERS = [Shuffled, CipherShuffled]
 
@@ -68,7 +68,9 @@ def test_split_epochs_is_division_with_rest(positions, size):
 def test_positions_of_all_hosts_are_the_batch():
     for hosts in (1, 2, 4):
         schedules = [
-            Schedule(num_examples=10, num_epochs=1, batch_size=8, remainder="pad", shard_index=i, shard_count=hosts)
+            BatchSchedule(
+                num_examples=10, num_epochs=1, batch_size=8, remainder="pad", shard_index=i, shard_count=hosts
+            )
             for i in range(hosts)
         ]
         assert sorted(p for schedule in schedules for p in schedule.positions(1)) == [8, 9]

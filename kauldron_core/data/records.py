@@ -14,7 +14,7 @@ from kauldron_core.data import trees
 from kauldron_core.data.order import Order, shuffled
 from kauldron_core.data.schedule import split_epochs
 from kauldron_core.data.transforms.apply import (
-    Origin,
+    RecordOrigin,
     is_filter,
     is_kept,
     is_random,
@@ -108,7 +108,7 @@ class CachedRecords(Records):
         missing = np.array([number for number in np.unique(numbers) if number not in self._kept], np.int64)
         if len(missing):
             for number, element in zip(missing.tolist(), self._records.read(missing), strict=True):
-                self._kept[number] = transform_record(self._transforms, element, Origin(None, 0, number))
+                self._kept[number] = transform_record(self._transforms, element, RecordOrigin(None, 0, number))
         # New dictionaries around the same arrays, lest a later transform adds its entries to what is kept.
         return [jax.tree.map(lambda leaf: leaf, self._kept[number]) for number in numbers.tolist()]
 
@@ -156,7 +156,7 @@ class OrderedExamples:
         numbers = pieces[0][1] if len(pieces) == 1 else np.concatenate([piece for _, piece in pieces])
         if self.is_vectorized:
             return transform_columns(self._rest, self._records.read_batch(numbers, self._selections))
-        origins = [Origin(self._seed, epoch, number) for epoch, piece in pieces for number in piece.tolist()]
+        origins = [RecordOrigin(self._seed, epoch, number) for epoch, piece in pieces for number in piece.tolist()]
         elements = zip(self._records.read(numbers), origins, strict=True)
         skip = self._num_applied
         return trees.stack([transform_record(self._transforms, *element, skip=skip) for element in elements])
