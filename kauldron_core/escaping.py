@@ -46,7 +46,7 @@ class OutputFilter:
         self._rest = ""
 
     def take(self, data: bytes | str, *, is_last: bool = False) -> str:
-        """Returns what of the next piece, and what waited for it, may be printed."""
+        """Text that may be printed now, of the next piece and of what waited for it."""
         text = self._rest + (data if isinstance(data, str) else self._decoder.decode(data, final=is_last))
         cut = None if is_last else _CUT.search(text)
         at = len(text) if cut is None else cut.start()

@@ -43,7 +43,7 @@ class MachineFault:
 
 
 def machine_fault(error: BaseException | None) -> MachineFault | None:
-    """Returns what the machine refused that led to an error; None where it is a matter of code.
+    """Resource that the machine refused, which led to an error; None if the fault is in the code.
 
     Libraries that write files tell of it in errors of their own, with the system's words in the text.
     """

@@ -90,7 +90,7 @@ def _handler() -> Any:
 
 
 async def _to_the_end(work: Coroutine[Any, Any, _T]) -> _T:
-    """Returns what `work` returns; when it fails, once the tasks that it started are through."""
+    """Result of `work`; if it fails, the error is raised once the tasks that it started have ended."""
     before = asyncio.all_tasks()
     try:
         return await work

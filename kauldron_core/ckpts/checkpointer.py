@@ -175,8 +175,8 @@ class Checkpointer:
                 self._folder.begin_save(step)
                 metadata["owner"] = self._folder.mark
         path = layout.step_path(self.directory, step)
-        told = rundir.strict({"data_state": data_state, "metadata": metadata})
-        self._saver.start(path, state=state, **told)
+        saved = rundir.strict({"data_state": data_state, "metadata": metadata})
+        self._saver.start(path, state=state, **saved)
         self._clock.restart()
 
     def point(self, target: Row, spec: Any, data_state: Any = None, *, step: int) -> None:

@@ -26,7 +26,7 @@ def write(folder: epath.Path) -> None:
 
 
 def differences(path: epath.Path) -> list[str]:
-    """Returns what has changed in the files of a checkpoint since it was saved, one line a file."""
+    """Changes in the files of a checkpoint since it was saved, one line a file."""
     try:
         saved: dict[str, int] = layout.read_json(path / FILE, rundir.formats.CHECKSUMS)
     except FileNotFoundError:

@@ -83,7 +83,7 @@ def missing_parts(path: str | os.PathLike[str]) -> list[str]:
 
 
 def read_metadata(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Returns what a checkpoint says of itself; empty if it says nothing that can be read."""
+    """Metadata of a checkpoint; empty if there is none that can be read."""
     try:
         return read_json(epath.Path(path) / METADATA / METADATA, rundir.formats.METADATA)
     except (OSError, ValueError) as error:
@@ -98,5 +98,5 @@ def read_json(path: epath.Path, check: Callable[[Any, str], None] | None = None)
 
 
 def read_bytes(path: epath.Path) -> bytes:
-    """Returns what a file of a checkpoint holds, which may lie in a bucket; see `rundir.read_bytes`."""
+    """Content of a file of a checkpoint, which may lie in a bucket; see `rundir.read_bytes`."""
     return path.read_bytes() if "://" in os.fspath(path) else rundir.read_bytes(path)

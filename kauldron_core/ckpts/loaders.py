@@ -225,7 +225,7 @@ def _dotted(path: str) -> str:
 
 
 def _below(leaves: Mapping[str, Any], path: str) -> set[str]:
-    """Returns what the paths below `path` are called from there; the empty text is `path` itself."""
+    """Paths below `path`, relative to it; the empty text is `path` itself."""
     dotted = _dotted(path)
     if not dotted:
         return set(leaves)

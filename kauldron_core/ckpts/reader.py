@@ -102,7 +102,7 @@ def _report_unfinished(directory: str | os.PathLike[str], *, newest: int) -> Non
 
 
 def read_metadata(path: epath.Path) -> dict[str, Any]:
-    """Returns what a committed checkpoint says of itself, after a look at whether it is whole.
+    """Metadata of a committed checkpoint, after a check that it is whole.
 
     Raises:
       DamagedCheckpoint: If a part is missing, or it doesn't say what it holds.

@@ -31,7 +31,7 @@ class Measured:
             self._values |= {f"{name}/{key}": float(value) for key, value in values.items()}
 
     def at(self, step: int) -> dict[str, float]:
-        """Returns what was measured at `step`."""
+        """Metrics measured at `step`."""
         return dict(self._values) if step == self._step else {}
 
 

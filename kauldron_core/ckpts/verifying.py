@@ -15,7 +15,7 @@ _BATCH_BYTES = 1 << 28
 
 
 def verify(path: str | os.PathLike[str]) -> list[str]:
-    """Returns what is wrong with a checkpoint, one line each; nothing if all of it can be read and is as it was saved.
+    """Faults of a checkpoint, one line each; none if all of it can be read and is as it was saved.
 
     Arrays are read some at a time, so memory stays small.
     """

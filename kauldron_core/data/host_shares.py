@@ -33,14 +33,14 @@ def check_shares(ds: Any, *, at: str, others: Mapping[str, Any] | None = None) -
         own = ds.describe_share() if hasattr(ds, "describe_share") else {}
     except Exception as error:  # The others would wait for this host for ever.
         failure = error
-    told = {f"{at}.{name}": value for name, value in own.items()} | dict(others or {})
-    everyone = gathered({"told": told, "failure": failure and first_line(failure)})
+    share = {f"{at}.{name}": value for name, value in own.items()} | dict(others or {})
+    everyone = gathered({"share": share, "failure": failure and first_line(failure)})
     if failure is not None:
         raise failure
     failures = [host["failure"] for host in everyone]
     if any(failures):
         raise ConfigError(f"{at}: not every host can open its data: {_sides(failures)}.")
-    _compare([host["told"] for host in everyone], at)
+    _compare([host["share"] for host in everyone], at)
 
 
 def _compare(hosts: Sequence[Mapping[str, Any]], at: str) -> None:

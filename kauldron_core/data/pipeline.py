@@ -102,7 +102,7 @@ class Pipeline(abc.ABC):
         return self.batch_size if is_full else None
 
     def describe_share(self) -> dict[str, Any]:
-        """Returns what must be the same on all hosts, and which share of the data is this one's; data for JSON."""
+        """Settings that must be equal on all hosts, and this host's share of the data, as data for JSON."""
         is_own = self.shard_index is None
         return {
             "batch_size": self.batch_size,
@@ -150,7 +150,7 @@ class Pipeline(abc.ABC):
         return as_tuple(self.batch_transforms)
 
     def _data_key(self) -> Hashable | None:
-        """Returns what the opened data depends on: pipelines with equal keys share it. None shares nothing."""
+        """Key of the opened data: pipelines with equal keys share it. None shares nothing."""
         return None
 
     def _schedule(self, num_examples: int) -> BatchSchedule:

@@ -189,6 +189,6 @@ class RandomAccessPipeline(Pipeline):
         return batch if self.sharding is None else to_global(batch, self.sharding, schedule)
 
     def _order_state(self, num_examples: int) -> dict[str, Any]:
-        """Returns what the order of the examples depends on, for the saved state."""
+        """Settings that decide the order of the examples, for the saved state."""
         seed = self.seed if self.shuffle else None
         return {"pipeline": str(self), "num_examples": num_examples, "shuffle": self.shuffle, "seed": seed}

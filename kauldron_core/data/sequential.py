@@ -45,7 +45,7 @@ class SequentialPipeline(Pipeline):
         """
 
     def _order_state(self) -> dict[str, Any]:
-        """Returns what the order of the examples depends on, for the saved state."""
+        """Settings that decide the order of the examples, for the saved state."""
         return {}
 
     def __iter__(self) -> DataIterator:

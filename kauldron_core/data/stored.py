@@ -57,7 +57,7 @@ class StoredPipeline(RandomAccessPipeline):
 
     @abc.abstractmethod
     def _source_key(self) -> Hashable:
-        """Returns what the opened store depends on."""
+        """Key of the opened store: equal keys open the same."""
 
     def _data_key(self) -> Hashable:
         # Filters and packing decide which records there are, which is found out when the data is opened.

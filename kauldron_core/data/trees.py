@@ -68,7 +68,7 @@ def object_array(values: Sequence[Any]) -> np.ndarray:
 
 
 def _difference(records: Sequence[Any]) -> str | None:
-    """Returns what sets a record apart from the first one, in words."""
+    """Difference in structure between a record and the first one, in words."""
     first = {path: np.shape(leaf) for path, leaf in leaf_paths(records[0])}
     for record in records[1:]:
         shapes = {path: np.shape(leaf) for path, leaf in leaf_paths(record)}

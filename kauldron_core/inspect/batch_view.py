@@ -66,7 +66,7 @@ def plot_batch(batch: Any, *, num_examples: int = 5, vrange: tuple[float, float]
 
 
 def _shown(array: np.ndarray, vrange: tuple[float, float] | None) -> Any:
-    """Returns what to show of each example, or None."""
+    """Parts of each example to show, or None."""
     if _is_images(array):
         images = array if array.ndim == 4 else array[..., None]
         return to_pictures(images, vrange=vrange or _range_of(images))

@@ -22,7 +22,7 @@ class GlobPath(AbstractPath):
         return Path(*self.parts[: wildcards[0] if wildcards else len(self.parts)])
 
     def get_from(self, context: Context) -> dict[str, Any]:
-        """Returns what lies at each place in `context` that this path leads to, by the path of the place.
+        """Values in `context` that this path leads to, by their paths.
 
         Raises:
           PathLookupError: A KeyError, when a part that does not follow a `**` is missing.

@@ -24,7 +24,7 @@ class PathLookupError(KeyError):
 
 
 def lookup(root: Any, parts: tuple[Part, ...], *, default: Any = ...) -> Any:
-    """Returns what lies at `parts` below `root`, or `default`.
+    """Value at `parts` below `root`, or `default`.
 
     Raises:
       PathLookupError: When nothing lies there and no default is given.

@@ -93,7 +93,7 @@ class Path(AbstractPath):
     _ALLOWS_WILDCARDS = False
 
     def get_from(self, context: Context, *, default: Any = ...) -> Any:
-        """Returns what lies at this path in `context`, or `default`.
+        """Value at this path in `context`, or `default`.
 
         Raises:
           PathLookupError: A KeyError, when nothing lies there and no default is given.
@@ -106,7 +106,7 @@ class Path(AbstractPath):
 
 
 def get_by_path(obj: Context, path: str | Path | tuple[Part, ...] | None, default: Any = ...) -> Any:
-    """Returns what lies at `path` in `obj`: at each step the item, or else the attribute, of that name.
+    """Value at `path` in `obj`: at each step the item, or else the attribute, of that name.
 
     Args:
       obj: Any tree of dicts, lists, dataclasses, arrays and objects.

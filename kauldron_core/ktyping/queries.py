@@ -71,7 +71,7 @@ def sizes_of(spec: str, frame: FrameType, asked: str, *, nested_ok: bool = False
 
 
 def get_current_scope(*, nested_ok: bool = False, stacklevel: int = 0) -> ShapeScope:
-    """Returns what is known of the checked call that the calling function is.
+    """Sizes known in the running function, which must be checked.
 
     Args:
       nested_ok: Whether a function that is not checked gets that of the checked one that called it.

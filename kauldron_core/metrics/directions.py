@@ -21,7 +21,7 @@ def check_better(better: Any, *, at: str) -> None:
 
 
 def directions_of(metrics: Mapping[str, Any] | None, *, prefix: str) -> dict[str, Better]:
-    """Returns what is better of the numbers of `metrics`, by name; nothing of those that don't say.
+    """Direction (`higher` or `lower`) of the numbers of `metrics`, by name, for those that have one.
 
     Args:
       metrics: Metrics by name.

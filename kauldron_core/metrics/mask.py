@@ -42,7 +42,7 @@ def broadcast_mask(mask: Any, values_shape: tuple[int, ...]) -> jax.Array:
 
 
 def combine_masks(mask: Any, other: Any) -> Any:
-    """Returns what passes both masks: AND of booleans, else the weights of one where the other passes.
+    """Mask of what passes both: AND of booleans, else the weights of one where the other passes.
 
     Either may be None, which passes everything. Both are aligned to the same leading dimensions.
 

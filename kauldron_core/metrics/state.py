@@ -106,7 +106,7 @@ class State(abc.ABC, Generic[MetricT]):
         return bool(inner) and all(state.is_empty() for state in inner)
 
     def compute_or_nan(self) -> Any:
-        """Returns what `compute` does, NaN where no example counted: nothing is neither perfect nor bad."""
+        """`compute`, or NaN where no example counted: nothing is neither perfect nor bad."""
         return _all_nan(self) if self.is_empty() else self.compute()
 
     def finalize(self) -> Self:

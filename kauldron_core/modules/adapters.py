@@ -26,7 +26,7 @@ class WrapperModule(nn.Module):
         nn.share_scope(self, self.model)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Returns what the inner module returns."""
+        """Output of the inner module."""
         return self.model(*args, **kwargs)
 
 
@@ -50,7 +50,7 @@ class ExternalModule(WrapperModule):
         return keys_by_name(self.keys, "keys")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Returns what the inner module returns."""
+        """Output of the inner module."""
         args, kwargs = by_position(self.keys, "keys", args, kwargs)
         if self.train_kwarg_name is not None:
             kwargs |= training_kwargs(self.model, name=self.train_kwarg_name)

@@ -54,7 +54,7 @@ class ImprovedMultiHeadDotProductAttention(nn.Module):
         bias: Float["*#b #h #q #k"] | None = None,
         mask: Bool["*#b #h #q #k"] | None = None,
     ) -> Float["*b q d4"]:
-        """Returns what each query attends to.
+        """Weighted mean of the values for each query.
 
         Args:
           inputs_q: Inputs of the queries.
@@ -97,7 +97,7 @@ class MultiHeadDotProductAttention(nn.MultiHeadDotProductAttention):
     is_training = train_property()
 
     def __call__(self, *args: Any, deterministic: bool | None = None, **kwargs: Any) -> jax.Array:
-        """Returns what `flax.linen.MultiHeadDotProductAttention` returns."""
+        """Output of `flax.linen.MultiHeadDotProductAttention`."""
         if deterministic is None and self.deterministic is None:
             deterministic = self.dropout_rate == 0 or not self.is_training
         return super().__call__(*args, deterministic=deterministic, **kwargs)

@@ -31,7 +31,7 @@ class Sequential(nn.Module):
 
     @nn.compact
     def __call__(self, inputs: Any) -> Any:
-        """Returns what the last layer returns."""
+        """Output of the last layer."""
         x = inputs
         for layer in self.layers:
             x = layer(x, **training_kwargs(layer))

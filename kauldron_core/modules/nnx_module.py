@@ -40,7 +40,7 @@ class Nnx(nn.Module):
 
     @nn.compact
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Returns what the module returns."""
+        """Output of the wrapped NNX module."""
         args, kwargs = adapters.by_position(self.inputs, "inputs", args, kwargs)
         seeds = Seeds(self)
         is_new = self.is_initializing() and not any(self.variables.values())
@@ -73,7 +73,7 @@ def _call_and_record(owner: Nnx, module: Any, args: tuple[Any, ...], kwargs: Map
 
 
 def _joined(before: Any, after: Any) -> Any:
-    """Returns what was recorded in two calls: the values of a second one follow those of the first."""
+    """Intermediates of two calls: the values of the second follow those of the first."""
     if isinstance(before, tuple):
         return (*before, *after)
     return {**before, **{name: _joined(before.get(name, type(value)()), value) for name, value in after.items()}}

@@ -19,7 +19,7 @@ _PARAMS = "params"
 
 
 def build(factory: Callable[..., nnx.Module], streams: nnx.Rngs) -> nnx.Module:
-    """Returns what `factory` makes, given the streams if it takes `rngs`."""
+    """Module made by `factory`, which is given the streams if it takes `rngs`."""
     return factory(rngs=streams) if _takes_rngs(factory) else factory()
 
 
@@ -64,7 +64,7 @@ def collection_of(variable: nnx.Variable[Any]) -> str:
 
 
 def _value_at(path: tuple[Any, ...], variable: nnx.Variable[Any], scope: nn.Module) -> Any:
-    """Returns what `scope` holds for a variable."""
+    """Value that `scope` holds for a variable."""
     collection, shape = collection_of(variable), np.shape(variable.get_value())
     value: Any = scope.variables.get(collection, {})
     try:

@@ -68,7 +68,7 @@ class Schedule:
             )
 
     def oddity(self, num_train_steps: int | None) -> str | None:
-        """Returns what is odd about the schedule in a run of so many updates, None if nothing is."""
+        """Oddity of the schedule in a run of so many updates, None if there is none."""
         warmup, end = self.warmup_steps, self.num_steps
         if not isinstance(warmup, int | float) or warmup <= 0:
             return None

@@ -129,7 +129,7 @@ def temporary_path(folder: pathlib.Path) -> pathlib.Path:
 
 
 def try_writing(folder: str | os.PathLike[str]) -> OSError | None:
-    """Returns what the system says against a new file in `folder`, None where there can be one."""
+    """Error of the system that keeps a new file out of `folder`, None if there can be one."""
     try:
         _remove(_write_temporary(pathlib.Path(folder), b""))
     except OSError as error:

@@ -81,14 +81,14 @@ class Backlog:
         self._trial = TrialDir(trial_dir)
         self._wanted = wanted
         self._watches: dict[str, Lease] = {}
-        self._told: dict[str, pending.Pending] = {}
+        self._written: dict[str, pending.Pending] = {}
         self._checked_at = -_CHECK_S
 
     def look(self, *, finished: bool) -> list[tuple[str, int]]:
         """Returns the (evaluator name, step) pairs that are due, oldest first, and tells the trainer of them.
 
         Args:
-          finished: Whether training has ended: nothing is removed any more, so nothing is claimed, told or left out.
+          finished: Whether training has ended: nothing is removed any more, so nothing is claimed, written or left out.
         """
         wanted = self._wanted()
         if finished:
@@ -117,13 +117,13 @@ class Backlog:
                 self._watches.pop(name).release()
                 watch = None
             if watch is None and not is_watched_by_run:
-                self._told.pop(name, None)
+                self._written.pop(name, None)
                 watch = _claim(pending.watch_path(self._trial, name), name)
                 # None: somebody else sees to this evaluator, and tells what is due.
                 if watch is not None:
                     self._watches[name] = watch
 
-    def _told_here(self, names: Iterable[str]) -> list[str]:
+    def _written_here(self, names: Iterable[str]) -> list[str]:
         """Returns the evaluators that this process is to tell of."""
         by_run = self._run_watch
         return [name for name in names if name in self._watches or (by_run is not None and by_run.holds(name))]
@@ -131,11 +131,11 @@ class Backlog:
     def _without_too_many(
         self, due: list[tuple[str, int]], wanted: Mapping[str, ledger.Wanted]
     ) -> list[tuple[str, int]]:
-        told_here = self._told_here(wanted)
+        own = self._written_here(wanted)
         limits = {name: None if one.is_blocking else one.max_pending for name, one in wanted.items()}
         waiting: dict[str, list[int]] = collections.defaultdict(list)
         for name, step in due:
-            if name in told_here and not Lease.is_live(pending.work_path(self._trial, name, step)):
+            if name in own and not Lease.is_live(pending.work_path(self._trial, name, step)):
                 waiting[name].append(step)
         skipped: set[tuple[str, int]] = set()
         for name, steps in waiting.items():
@@ -147,17 +147,17 @@ class Backlog:
         return [pair for pair in due if pair not in skipped]
 
     def _tell(self, due: list[tuple[str, int]], seen: int, wanted: Mapping[str, ledger.Wanted]) -> None:
-        for name in self._told_here(wanted):
+        for name in self._written_here(wanted):
             limit = wanted[name].max_pending
-            told = pending.Pending(
+            pending_now = pending.Pending(
                 due=tuple(step for other, step in due if other == name),
                 seen=seen,
                 max_pending=pending.DEFAULT_MAX_PENDING if limit is None else limit,
                 is_blocking=wanted[name].is_blocking,
             )
-            if self._told.get(name) != told:
-                pending.write_pending(self._trial, name, told)
-                self._told[name] = told
+            if self._written.get(name) != pending_now:
+                pending.write_pending(self._trial, name, pending_now)
+                self._written[name] = pending_now
 
 
 def _claim(path: pathlib.Path, name: str) -> Lease | None:

@@ -126,7 +126,7 @@ class EventFollower:
 
 
 def read_events(events_dir: str | os.PathLike[str]) -> list[Event]:
-    """Returns what happened, every step once: replayed parts and the `resumed_from` records are left out."""
+    """Events of a trial, every step once: replayed parts and the `resumed_from` records are left out."""
     found: list[tuple[Segment, Event]] = []
     for segment in list_segments(events_dir):
         lines, _ = _complete_lines(segment.path, 0)
@@ -139,7 +139,7 @@ def read_events(events_dir: str | os.PathLike[str]) -> list[Event]:
 
 
 def measured(event: Event) -> tuple[str, dict[str, float]]:
-    """Returns what an event measured, training or an evaluator, and its values; of one that measured nothing, none."""
+    """Name (`train` or an evaluator) and metrics of an event; None for an event without metrics."""
     source = event.get("split") or event.get("name") or event["kind"]
     values = event.get("values") or {}
     return source, {name: value for name, value in values.items() if formats.is_number(value)}

@@ -60,7 +60,7 @@ def name(value: Any, at: str) -> None:
 
 
 def one_of(choices: Collection[str]) -> Check:
-    """Returns what takes one of some texts."""
+    """Check for one of some texts."""
 
     def check(value: Any, at: str) -> None:
         _require(isinstance(value, str) and value in choices, value, at, f"one of {', '.join(choices)}")
@@ -69,7 +69,7 @@ def one_of(choices: Collection[str]) -> Check:
 
 
 def maybe(inner: Check) -> Check:
-    """Returns what takes null, too."""
+    """Check that passes null, too."""
 
     def check(value: Any, at: str) -> None:
         if value is not None:
@@ -79,7 +79,7 @@ def maybe(inner: Check) -> Check:
 
 
 def many(inner: Check) -> Check:
-    """Returns what takes a list."""
+    """Check for a list."""
 
     def check(value: Any, at: str) -> None:
         _require(isinstance(value, list), value, at, "a list")
@@ -90,7 +90,7 @@ def many(inner: Check) -> Check:
 
 
 def pair(first: Check, second: Check) -> Check:
-    """Returns what takes a list of two."""
+    """Check for a list of two."""
 
     def check(value: Any, at: str) -> None:
         _require(isinstance(value, list) and len(value) == 2, value, at, "a pair")
@@ -101,7 +101,7 @@ def pair(first: Check, second: Check) -> Check:
 
 
 def by_name(inner: Check) -> Check:
-    """Returns what takes an object whose values are all of one kind."""
+    """Check for an object whose values are all of one kind."""
 
     def check(value: Any, at: str) -> None:
         _require(isinstance(value, dict), value, at, "an object")
@@ -112,7 +112,7 @@ def by_name(inner: Check) -> Check:
 
 
 def record(required: Mapping[str, Check], optional: Mapping[str, Check] | None = None) -> Check:
-    """Returns what takes an object with these entries; others are not looked at."""
+    """Check for an object with these entries; others are not looked at."""
     known = {**required, **(optional or {})}
 
     def check(value: Any, at: str) -> None:
@@ -247,7 +247,7 @@ EVENT = record(
 
 
 def status(statuses: Collection[str]) -> Check:
-    """Returns what `status.json` of a trial has to hold."""
+    """Check for `status.json` of a trial."""
     texts = dict.fromkeys(("error", "last_error", "reason"), maybe(text))
     return record(
         {"status": one_of(statuses)},

@@ -77,14 +77,14 @@ class TrialDir(_TrainingDir):
         """
         atomic.make_folder(self.path)
         if not atomic.create_exclusive(self.config_path, config_json):
-            standing = reading.read_bytes(self.config_path)
-            if standing != config_json.encode() and not self._is_same(standing, config_json):
+            saved = reading.read_bytes(self.config_path)
+            if saved != config_json.encode() and not self._is_same(saved, config_json):
                 raise ConfigError(f"{self.config_path}: holds another config. Choose another name or run directory.")
         return self
 
-    def _is_same(self, standing: bytes, config_json: str) -> bool:
+    def _is_same(self, saved: bytes, config_json: str) -> bool:
         """Returns whether two texts say the same: the spelling of NaN and infinities has changed."""
-        texts = (json_text.dumps(reading.parse(data, self.config_path)) for data in (standing, config_json.encode()))
+        texts = (json_text.dumps(reading.parse(data, self.config_path)) for data in (saved, config_json.encode()))
         return next(texts) == next(texts)
 
     def status(self) -> str:
@@ -110,7 +110,7 @@ class PackDir(_TrainingDir):
         return self.pack_path.is_file()
 
     def read(self) -> dict[str, Any]:
-        """Returns what pack.json holds; `trials` are the names of its trials, in the order of its rows."""
+        """Content of pack.json; `trials` are the names of its trials, in the order of its rows."""
         return reading.read_json(self.pack_path, formats.PACK)
 
     def write(self, content: Mapping[str, Any]) -> None:
@@ -180,7 +180,7 @@ class RunDir(_Dir):
         return {} if self.damage() else self.sweep
 
     def damage(self) -> str | None:
-        """Returns what is wrong with sweep.json, if it can't be read."""
+        """Fault of sweep.json if it can't be read, else None."""
         try:
             _ = self.sweep
         except (reading.DamagedFile, FileNotFoundError) as error:
@@ -242,7 +242,7 @@ def _checked(parent: pathlib.Path, name: str, *, kind: str) -> str:
 
 
 def _folders(parent: pathlib.Path, kind: type[_Folder]) -> list[_Folder]:
-    """Returns what lies in a folder, by name; nothing where it is not there. A link is none: it is another run's."""
+    """Entries of a folder, by name; none if it is missing, or a link (which leads to another run)."""
     if not parent.is_dir() or parent.is_symlink():
         return []
     return [kind(one) for one in sorted(parent.iterdir()) if not one.name.startswith(".") and not one.is_symlink()]

@@ -66,7 +66,7 @@ def write_pending(trial_dir: str | os.PathLike[str], name: str, pending: Pending
 
 
 def read_pending(trial_dir: str | os.PathLike[str], name: str) -> Pending:
-    """Returns what waits for evaluator `name`, as it was told last; a damaged file has told nothing."""
+    """Checkpoints that wait for evaluator `name`, as last written; none if the file is damaged."""
     try:
         found = reading.read_json(_pending_path(trial_dir, name), formats.PENDING)
     except (FileNotFoundError, reading.DamagedFile):

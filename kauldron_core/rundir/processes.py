@@ -9,7 +9,7 @@ import pathlib
 
 @functools.cache
 def machine_id() -> str:
-    """Returns what is equal for two processes exactly if each sees the other's process number."""
+    """Identity of the process-number namespace: equal for two processes that see each other's numbers."""
     try:
         boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot}:{os.readlink('/proc/self/ns/pid')}"

@@ -48,7 +48,7 @@ class Directions:
 
     @classmethod
     def read(cls, content: Any) -> Directions:
-        """Returns what a file says; what is no direction is left out."""
+        """Directions by metric that a file holds; entries that are no direction are left out."""
         pairs = list(content.items())[:_MAX_DIRECTIONS] if isinstance(content, Mapping) else []
         is_name = lambda name: isinstance(name, str) and len(name) <= _MAX_NAME  # noqa: E731
         return cls({name: better for name, better in pairs if is_name(name) and better in BETTER})
@@ -63,7 +63,7 @@ class Directions:
         return self.joined({f"{evaluator}/{name}": better for name, better in added.items()})
 
     def of(self, metric: str) -> Better | None:
-        """Returns what is better of a metric, None where nothing says so."""
+        """Direction of a metric (`higher` or `lower`), None if it is unknown."""
         parts = metric.split("/")
         if "losses" in parts[:2]:
             return "lower"
@@ -128,18 +128,18 @@ class Ranking:
         return f"{self} ({why})" if why else str(self)
 
     def badness(self, value: float | None) -> tuple[bool, float]:
-        """Returns what trials are sorted by, the best first: what is missing, NaN or infinite comes last."""
+        """Sort key of trials, the best first: missing, NaN and infinite values come last."""
         if value is None or not math.isfinite(value):
             return True, 0.0
         return False, -value if self.mode == "max" else value
 
     def to_json(self) -> dict[str, str]:
-        """Returns what `read` reads."""
+        """Data for JSON, which `read` reads back."""
         return {"metric": self.metric, "mode": self.mode, "reason": self.reason}
 
     @classmethod
     def read(cls, content: Any) -> Ranking | None:
-        """Returns what a file says; None where that is no ranking."""
+        """Ranking that a file holds, None if it holds none."""
         found = content if isinstance(content, Mapping) else {}
         metric, mode, reason = (found.get(name) for name in ("metric", "mode", "reason"))
         if not isinstance(metric, str) or not 0 < len(metric) <= _MAX_NAME:
@@ -156,7 +156,7 @@ def read_ranking(
     directions: Directions | None = None,
     at: str = "--mode",
 ) -> Ranking | None:
-    """Returns what ranks by what is asked for or else by what `sweep.json` says; None where neither names a metric.
+    """Ranking that is asked for, else that of `sweep.json`; None if neither names a metric.
 
     Args:
       sweep: What `sweep.json` holds.
@@ -169,11 +169,11 @@ def read_ranking(
       ConfigError: If nothing says which end of the metric is the good one.
     """
     directions = directions or Directions.read(sweep.get("directions"))
-    standing = Ranking.read(sweep.get("ranking"))
-    if standing is not None and mode is None and metric in (None, standing.metric):
-        return standing if metric is None else replace(standing, reason="asked")
-    if metric is None and standing is not None:
-        metric = standing.metric
+    saved = Ranking.read(sweep.get("ranking"))
+    if saved is not None and mode is None and metric in (None, saved.metric):
+        return saved if metric is None else replace(saved, reason="asked")
+    if metric is None and saved is not None:
+        metric = saved.metric
     if metric is None and isinstance(sweep.get("metric"), str):
         # Earlier versions kept `max` there also when nobody had said so.
         metric, mode = str(sweep["metric"]), mode or ("min" if sweep.get("mode") == "min" else None)
@@ -189,7 +189,7 @@ def choose_ranking(
     best_mode: str | None = None,
     evaluators: Iterable[str] = (),
 ) -> Ranking:
-    """Returns what ranks the trials of a run.
+    """Ranking of the trials of a run.
 
     It is the metric that was asked for; else the one by which checkpoints are kept; else the loss of the evaluator that
     runs in training; else the training loss.

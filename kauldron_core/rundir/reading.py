@@ -48,7 +48,7 @@ def read_json(path: str | os.PathLike[str], check: Check | None = None, *, max_b
 
 
 def read_bytes(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> bytes:
-    """Returns what the file `path` holds, if it is a file, and not too large.
+    """Content of the file `path`, if it is a file, and not too large.
 
     Raises:
       FileNotFoundError: If there is no such file.

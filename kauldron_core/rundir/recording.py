@@ -52,7 +52,7 @@ def claim_evaluation(
 def outcome(
     trial_dir: str | os.PathLike[str], name: str, step: int, result: Any, *, seconds: float | None = None
 ) -> Record:
-    """Returns what a record says of a result. Its rows of examples, if there are any, are written beside it.
+    """Record of a finished evaluation. Its rows of examples, if there are any, are written beside it.
 
     Args:
       trial_dir: The trial's folder.
@@ -81,7 +81,7 @@ def outcome(
 
 
 def failure(trial_dir: str | os.PathLike[str], step: int, error: Exception) -> Record:
-    """Returns what a record says of a failure: `skipped` where the checkpoint is gone, else `failed`."""
+    """Record of a failed evaluation: `skipped` if the checkpoint is gone, else `failed`."""
     if not committed.is_committed(TrialDir(trial_dir).checkpoints, step):
         return {"status": "skipped", "values": {}, "num_examples": 0, "error": REMOVED}
     text = masking.masked(" ".join(str(error).split()))[:_MAX_ERROR]
@@ -124,8 +124,8 @@ def record_evaluation(
         "saved_ms": int(1000 * committed.saved_at_s(TrialDir(trial_dir).checkpoints, step)),
         "finished_ms": time.time_ns() // 1_000_000,
     }
-    standing = results.read_eval_result(trial_dir, name, step)
-    if standing is not None and standing.get("status") == "done" and record["status"] != "done":
+    previous = results.read_eval_result(trial_dir, name, step)
+    if previous is not None and previous.get("status") == "done" and record["status"] != "done":
         return record
     is_first = results.write_eval_result(trial_dir, name, step, record, again=again)
     return record if is_first else results.read_eval_result(trial_dir, name, step) or record

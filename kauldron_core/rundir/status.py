@@ -37,8 +37,8 @@ def write_status(trial_dir: str | os.PathLike[str], status: str, *, retry: bool 
     if status not in STATUSES:
         raise ValueError(unknown_name("status", status, STATUSES))
     path = pathlib.Path(trial_dir) / FILE
-    standing = read_status(trial_dir).get("status")
-    if standing in TERMINAL and standing != status and not retry:
+    current = read_status(trial_dir).get("status")
+    if current in TERMINAL and current != status and not retry:
         return False
     atomic.make_folder(path.parent)
     atomic.write_json(path, {"status": status, "time_ms": time.time_ns() // 1_000_000, **_masked(fields)})

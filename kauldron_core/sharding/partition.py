@@ -66,7 +66,7 @@ def dotted(path: Sequence[Any]) -> str:
 
 
 def as_dims(spec: Any) -> Dims | None:
-    """Returns what `spec` (a `PartitionSpec`, a name, a list or tuple of names) says; None if it is something else."""
+    """Axes by dimension of `spec` (a `PartitionSpec`, a name, a list or tuple of names), else None."""
     if isinstance(spec, str):
         return (spec,)
     if not isinstance(spec, (PartitionSpec, tuple, list)):

@@ -61,7 +61,7 @@ def resolved(shardings: ShardingTree, tree: Any, mesh: AnyMesh, *, at: str = "sh
 
 
 def complete(shardings: ShardingTree, tree: Any, mesh: AnyMesh, *, at: str = "sharding") -> Any:
-    """Returns what `resolved` returns, and for arrays of which nothing is said the sharding that splits nothing."""
+    """Shardings as of `resolved`, and for the other arrays the one that splits nothing."""
     found = resolved(shardings, tree, mesh, at=at)
     return jax.tree.map(
         lambda known, other: other if known is None else known,
@@ -110,7 +110,7 @@ def _constrained(array: Any, sharding: Sharding | None) -> Any:
 
 
 def _parts(shardings: Any, tree: Any, *, at: str) -> Mapping[Any, Any] | None:
-    """Returns what `shardings` says for the children of `tree` by key; None if it is not about the children."""
+    """Shardings of the children of `tree` by key; None if they are given for the whole."""
     if isinstance(shardings, Mapping):
         if not isinstance(tree, Mapping):
             raise ConfigError(f"{at}: names {', '.join(map(str, shardings))}, but there is no mapping of arrays there.")

@@ -45,7 +45,7 @@ class Summary(Metric):
         raise NotImplementedError(f"{type(self).__name__} does not say how many examples it keeps")
 
     def show(self, kept: Any) -> Any:
-        """Returns what is shown of the examples kept, a tree of NumPy arrays. Runs on the host."""
+        """Content to show of the examples kept, a tree of NumPy arrays. Runs on the host."""
         return kept
 
     def sample(self, values: Any, mask: Any = None) -> Any:

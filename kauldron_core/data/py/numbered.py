@@ -32,7 +32,7 @@ class NumberedFile(NamedTuple):
 
 
 def mixed_sets(files: Iterable[str]) -> str | None:
-    """Returns what is wrong where files of one name come from sets of different sizes, None where none do."""
+    """Complaint about files of one name that come from sets of different sizes, None if there are none."""
     totals: dict[tuple[str, str], set[str]] = collections.defaultdict(set)
     for part in _numbered(files):
         totals[part.stem, part.rest].add(part.total)

@@ -98,7 +98,7 @@ def is_kept(transforms: Sequence[Any], element: Any) -> bool:
 
 
 def transform_columns(transforms: Sequence[Any], batch: Any) -> Any:
-    """Returns what `transform_record` would give for each example in `batch`, where all transforms have `map_batch`."""
+    """Transformed batch, equal to `transform_record` of each example; all transforms have `map_batch`."""
     for transform in transforms:
         batch = transform.map_batch(batch)
     return batch
