@@ -15,7 +15,7 @@ from evaluators.shards import evaluate_in_shards, evaluate_shard
 from evaluators.sources import Source, evaluate_source
 from evaluators.surplus import remove_surplus
 from evaluators.trial import Changes, standalone_strategies
-from kauldron_core.konfig import evaluator_fingerprint
+from kauldron_core.evaluator_nodes import evaluator_fingerprint
 from kauldron_core.rundir import RunWatch, committed_steps, is_committed
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from evaluators.shards import Share, check_shards, evaluate_in_shards, evaluate_
 from evaluators.trial import Changes
 from kauldron_core import konfig, rundir
 from kauldron_core.errors import ConfigError, unknown_name
+from kauldron_core.evaluator_nodes import evaluator_fingerprint, evaluator_nodes
 from kauldron_core.rundir import Record, TrialDir
 
 _logger = logging.getLogger(__name__)
@@ -294,7 +295,7 @@ class _OpenTrial:
         return self.experiment.checkpointer.load(self.experiment.state_specs, step=step, only=only).state
 
     def check(self, name: str) -> None:
-        names = konfig.evaluator_nodes(self.cfg)
+        names = evaluator_nodes(self.cfg)
         if name not in names:
             raise ConfigError(unknown_name("evaluator", name, names, at="evals"))
 
@@ -321,7 +322,7 @@ def _fingerprint(folder: TrialDir, name: str, changes: Changes) -> str:
         cfg = trial_lib.read_config(folder, changes)
     except (OSError, ValueError):
         return ""
-    return konfig.evaluator_fingerprint(cfg, name) if name in konfig.evaluator_nodes(cfg) else ""
+    return evaluator_fingerprint(cfg, name) if name in evaluator_nodes(cfg) else ""
 
 
 def _attempt(folder: TrialDir, name: str, step: int, work: Callable[[], _T]) -> tuple[_T | None, Record | None]:

@@ -14,6 +14,7 @@ from evaluators.sources import Task, evaluate_source
 from evaluators.trial import Changes
 from kauldron_core import konfig, rundir
 from kauldron_core.errors import ConfigError, DamagedFile, unknown_name
+from kauldron_core.evaluator_nodes import evaluator_fingerprint, evaluator_nodes
 from kauldron_core.rundir import Record, RunDir, TrialDir
 
 StepWord = Literal["latest", "best", "all", "due"]
@@ -244,7 +245,7 @@ def _best_step(trial: TrialDir, request: _Request, chosen_by: dict[str, None]) -
 def _evaluators(trial: TrialDir, request: _Request) -> list[str]:
     """Returns the evaluators to run on a trial, after a look at what they recorded before."""
     cfg = trial_lib.read_config(trial, request.changes)
-    available = list(konfig.evaluator_nodes(cfg))
+    available = list(evaluator_nodes(cfg))
     standalone = [name for name in available if name in trial_lib.standalone_strategies(trial)]
     if request.step == "due" and request.changes.evals:
         raise ConfigError(
@@ -261,7 +262,7 @@ def _evaluators(trial: TrialDir, request: _Request) -> list[str]:
         raise ConfigError(f"{trial.config_path}: evals: this trial has no evaluators.")
     _check_names(trial, names, request)
     for name in names:
-        _check_unchanged(trial, request.as_name or name, konfig.evaluator_fingerprint(cfg, name))
+        _check_unchanged(trial, request.as_name or name, evaluator_fingerprint(cfg, name))
     return names
 
 
@@ -273,7 +274,7 @@ def _check_names(trial: TrialDir, names: list[str], request: _Request) -> None:
         raise ConfigError(
             f"--as: {request.as_name!r} can name one evaluator, not {len(names)}. Add --evals={names[0]}."
         )
-    taken = ("train", *konfig.evaluator_nodes(trial_lib.read_config(trial)))
+    taken = ("train", *evaluator_nodes(trial_lib.read_config(trial)))
     if request.as_name in taken and request.as_name != names[0]:
         raise ConfigError(f"--as: the name {request.as_name!r} is taken in this experiment. Choose another.")
 

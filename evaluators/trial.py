@@ -10,6 +10,7 @@ from typing import Any
 
 from kauldron_core import konfig, sweeps
 from kauldron_core.errors import ConfigError, DamagedFile
+from kauldron_core.evaluator_nodes import evaluator_nodes, read_by_evaluator
 from kauldron_core.rundir import DEFAULT_MAX_PENDING, Strategy, TrialDir, Wanted
 
 
@@ -95,7 +96,7 @@ def read_evaluators(path: str | os.PathLike[str]) -> dict[str, konfig.ConfigDict
       ConfigError: If there are none.
     """
     cfg = sweeps.load_config_file(os.fspath(path)).config.copy_and_resolve_references()
-    found = konfig.evaluator_nodes(cfg) if "__qualname__" in cfg or "evals" in cfg else dict(cfg.items())
+    found = evaluator_nodes(cfg) if "__qualname__" in cfg or "evals" in cfg else dict(cfg.items())
     if not found or not all(isinstance(node, konfig.ConfigDict) and "__qualname__" in node for node in found.values()):
         raise ConfigError(f"--evals: {os.fspath(path)} holds no evaluators, in `evals` or by name.")
     return found
@@ -113,7 +114,7 @@ def needed_resources(
     """
     needed: dict[str, float] = {}
     for trial_dir in trials:
-        for name, node in konfig.evaluator_nodes(read_config(trial_dir, changes)).items():
+        for name, node in evaluator_nodes(read_config(trial_dir, changes)).items():
             if names is None or name in names:
                 for kind, amount in ((node.get("run") or {}).get("resources") or {}).items():
                     needed[kind] = max(needed.get(kind, 0.0), float(amount))
@@ -141,7 +142,7 @@ def wanted(trial_dir: str | os.PathLike[str]) -> Mapping[str, Wanted]:
 def _wanted(config_path: str, mtime_ns: int, size: int) -> Mapping[str, Wanted]:
     cfg = konfig.load(config_path)
     is_rotating = (cfg.get("checkpointer") or {}).get("max_to_keep") is not None
-    nodes = konfig.evaluator_nodes(cfg)
+    nodes = evaluator_nodes(cfg)
     found = {}
     for name, strategy in _strategies(config_path, mtime_ns, size).items():
         run = nodes[name].get("run") or {}
@@ -160,7 +161,7 @@ def _strategies(config_path: str, mtime_ns: int, size: int) -> Mapping[str, Stra
     evals = cfg.get("evals") or {}
     if not isinstance(evals, Mapping) or not all(node is None or isinstance(node, Mapping) for node in evals.values()):
         raise DamagedFile(f"{config_path}: damaged, its evals are no evaluators by name.")
-    nodes = konfig.evaluator_nodes(cfg)
+    nodes = evaluator_nodes(cfg)
     strategies = {name: _strategy(node) for name, node in nodes.items()}
     return {name: strategy for name, strategy in strategies.items() if strategy.is_standalone}
 
@@ -176,7 +177,7 @@ def _strategy(node: konfig.ConfigDict) -> Any:
 
 def program_fingerprint(cfg: konfig.ConfigDict, name: str) -> str:
     """Returns what two trials must share to use one built evaluator: what it reads, and the model."""
-    read = konfig.read_by_evaluator(cfg, name)
+    read = read_by_evaluator(cfg, name)
     return konfig.fingerprint({"evaluator": read, **{key: cfg.get(key) for key in _MODEL}})
 
 

@@ -10,6 +10,7 @@ import difflib
 from collections.abc import Iterable
 
 _MAX_LISTED = 12
+_MAX_SHOWN = 80
 
 
 class ConfigError(ValueError):
@@ -67,3 +68,13 @@ def unknown_name(kind: str, name: str, available: Iterable[str], *, at: str = ""
     match = closest(str(name), names)
     hint = f" Did you mean {match!r}?" if match else ""
     return f"{place}unknown {kind} {name!r}.{hint} Available: {listing(names)}."
+
+
+def shown(text: str) -> str:
+    """Returns `text` quoted and cut to a length that fits a message."""
+    return repr(text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}...")
+
+
+def one_line(text: str) -> str:
+    """Returns `text` with line breaks and other control characters spelled out."""
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)

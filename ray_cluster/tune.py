@@ -23,7 +23,8 @@ from typing import Any
 
 from ray import tune
 
-from kauldron_core import konfig, rundir, sweeps
+from kauldron_core import konfig, rundir
+from kauldron_core.evaluator_nodes import evaluator_nodes
 from ray_cluster.cluster import environment
 from ray_cluster.searches.spaces import Point
 from ray_cluster.spec import Plan, PlannedTrial, Sweep
@@ -93,7 +94,7 @@ def _ranking(config: konfig.ConfigDict, metric: str | None, mode: rundir.Mode | 
 
     # The metrics alone are built: the data of the experiment belongs to the trials.
     own = config.get("train_metrics")
-    nodes = {name: node.get("metrics") or own for name, node in konfig.evaluator_nodes(config).items()}
+    nodes = {name: node.get("metrics") or own for name, node in evaluator_nodes(config).items()}
     known: dict[str, rundir.Better] = {}
     for name, node in {"train": own, **nodes}.items():
         known |= directions_of(konfig.resolve(node) if node else {}, prefix=f"{name}/metrics")
@@ -128,7 +129,7 @@ class OwnTrials(Supervisor):
 
     def _lay_out(self, config: Mapping[str, Any]) -> dict[str, Any]:
         point = tuple(config.items())
-        changed = sweeps.Trial(0, self.trial_id, point, "").config(konfig.from_json(self._base))
+        changed = konfig.with_values(konfig.from_json(self._base), point)
         trial = rundir.RunDir(self._run_dir).trial(self.trial_id)
         if not trial.exists():
             trial.create(konfig.to_json(changed, indent=1) + "\n")

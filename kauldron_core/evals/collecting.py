@@ -15,6 +15,7 @@ from kauldron_core.data import check_shares
 from kauldron_core.errors import ConfigError
 from kauldron_core.evals.results import Collected, EvalResult
 from kauldron_core.evals.run_strategies import RunStrategy
+from kauldron_core.evaluator_nodes import INHERITED
 from kauldron_core.forward import AuxiliariesState, RngStreams, TrainState
 from kauldron_core.metrics import directions_of
 from kauldron_core.rundir import Better
@@ -111,7 +112,7 @@ class CollectingEvaluator(abc.ABC):
         if value is None:
             raise ConfigError(
                 f"evals.{self.name}.{field}: unset. Give it, or put the evaluator into the `evals` of a Trainer that "
-                f"has it (`{konfig.INHERITED.get(field, field)}`)."
+                f"has it (`{INHERITED.get(field, field)}`)."
             )
         return value
 

@@ -1,28 +1,20 @@
 """The experiment as plain data: written like the calls it describes, saved, compared, overridden, then resolved."""
 
-from kauldron_core.konfig.calls.signatures import ArgumentError
 from kauldron_core.konfig.calls.targets import register_aliases
-from kauldron_core.konfig.evaluator_nodes import (
-    INHERITED,
-    evaluator_fingerprint,
-    evaluator_nodes,
-    read_by_evaluator,
-)
 from kauldron_core.konfig.json.exporting import export, export_qualname
-from kauldron_core.konfig.json.files import from_data, from_json, load, save, to_json
 from kauldron_core.konfig.json.loadable import check_loadable
 from kauldron_core.konfig.overrides.overrides import apply_overrides
+from kauldron_core.konfig.overrides.setting import fingerprint, with_values
 from kauldron_core.konfig.resolving.build import named_objects, resolve
 from kauldron_core.konfig.resolving.immutable import ImmutableDict
 from kauldron_core.konfig.resolving.uncalled import refuse_uncalled
 from kauldron_core.konfig.showing.leaves import Leaf, schema
 from kauldron_core.konfig.showing.marking import changes, marked, shown_change
 from kauldron_core.konfig.showing.printing import pretty
+from kauldron_core.konfig.tree.arguments import ArgumentError
+from kauldron_core.konfig.tree.building import ResolvedObjectError
 from kauldron_core.konfig.tree.casting import ConfigTypeError
-from kauldron_core.konfig.tree.comparing import MISSING, Change, diff, fingerprint, flatten
-from kauldron_core.konfig.tree.config_dict import ConfigDict
-from kauldron_core.konfig.tree.frozen import FrozenConfigDict, freeze
-from kauldron_core.konfig.tree.normalize import ResolvedObjectError
+from kauldron_core.konfig.tree.comparing import MISSING, Change, diff, flatten
 from kauldron_core.konfig.tree.origins import Origin
 from kauldron_core.konfig.tree.ref_functions import ref_copy, ref_fn
 from kauldron_core.konfig.tree.references import (
@@ -34,14 +26,16 @@ from kauldron_core.konfig.tree.references import (
 )
 from kauldron_core.konfig.trusting.code_copies import trust_run
 from kauldron_core.konfig.trusting.rules import UntrustedError, trust, trusted_packages
-from kauldron_core.konfig.typing import ConfigDictLike, WithRef
+from kauldron_core.konfig.writing.config_dict import ConfigDict
 from kauldron_core.konfig.writing.defaults import register_default_values
+from kauldron_core.konfig.writing.files import from_data, from_json, load, save, to_json
+from kauldron_core.konfig.writing.frozen import FrozenConfigDict, freeze
 from kauldron_core.konfig.writing.importing import imports, set_lazy_imported_modules
 from kauldron_core.konfig.writing.mocking import mock_modules
 from kauldron_core.konfig.writing.modules import get_config_from_module
+from kauldron_core.konfig.writing.typing import ConfigDictLike, WithRef
 
 __all__ = [
-    "INHERITED",
     "named_objects",
     "check_loadable",
     "pretty",
@@ -65,8 +59,6 @@ __all__ = [
     "UntrustedError",
     "apply_overrides",
     "diff",
-    "evaluator_fingerprint",
-    "evaluator_nodes",
     "fingerprint",
     "flatten",
     "from_data",
@@ -81,7 +73,6 @@ __all__ = [
     "load",
     "mock_modules",
     "placeholder",
-    "read_by_evaluator",
     "ref_copy",
     "ref_fn",
     "register_aliases",
@@ -95,4 +86,5 @@ __all__ = [
     "trust",
     "trust_run",
     "trusted_packages",
+    "with_values",
 ]

@@ -5,14 +5,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 from kauldron_core.errors import ConfigError
-from kauldron_core.sweeps.draws import drawn_points
+from kauldron_core.sweeps.draws import Point, drawn_points
 from kauldron_core.sweeps.sampling import Distribution, fraction
-
-Point: TypeAlias = tuple[tuple[str, Any], ...]
-"""Overrides that belong together, as (path, value)."""
 
 
 @runtime_checkable

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 from kauldron_core import paths
-from kauldron_core.errors import ConfigError, closest
+from kauldron_core.errors import ConfigError, closest, shown
 from kauldron_core.konfig.overrides.names import Aliases, Names
 from kauldron_core.konfig.overrides.places import find_place
-from kauldron_core.konfig.overrides.refusal import Refused, refusal, shown
+from kauldron_core.konfig.overrides.refusal import Refused, refusal
 from kauldron_core.konfig.overrides.slots import Slot
 from kauldron_core.konfig.overrides.splitting import (
     inside,

@@ -11,16 +11,16 @@ from types import ModuleType
 from typing import Any, cast
 
 from kauldron_core import rundir
-from kauldron_core.errors import ConfigError, closest, listing, unknown_name
-from kauldron_core.konfig.calls.parameters import parameters_of
-from kauldron_core.konfig.json.files import load
+from kauldron_core.errors import ConfigError, closest, listing, shown, unknown_name
+from kauldron_core.konfig.calls.signatures import ANYTHING, signature_of
 from kauldron_core.konfig.overrides.names import Aliases, Names
-from kauldron_core.konfig.overrides.refusal import refusal, shown
+from kauldron_core.konfig.overrides.refusal import refusal
 from kauldron_core.konfig.overrides.slots import Slot
 from kauldron_core.konfig.overrides.splitting import partition_outside, split_items
 from kauldron_core.konfig.overrides.values import read_value
-from kauldron_core.konfig.tree.config_dict import ConfigDict
 from kauldron_core.konfig.tree.references import Node
+from kauldron_core.konfig.writing.config_dict import ConfigDict
+from kauldron_core.konfig.writing.files import load
 from kauldron_core.konfig.writing.proxies import Proxy
 from kauldron_core.sweeps.axes import Listed, listed
 from kauldron_core.sweeps.config_import import ImportedFile, import_file
@@ -158,17 +158,17 @@ def _get_config(module: ModuleType, texts: Mapping[str, str], file: Path) -> Any
 
 def _arguments(function: Callable[..., Any], texts: Mapping[str, str], module: ModuleType) -> dict[str, Any]:
     """Returns the values of argument texts, by annotation or default."""
-    known = parameters_of(function)
+    known = signature_of(function) or ANYTHING
     names = Names.of({}, aliases_of(module))
     values: dict[str, Any] = {}
     for name, text in texts.items():
         at = f"--args.{name}"
-        if name not in known.by_name and not known.takes_any:
-            raise ConfigError(unknown_name("argument of get_config", name, known.by_name, at=at))
+        if name not in known.parameters and not known.takes_more_names:
+            raise ConfigError(unknown_name("argument of get_config", name, known.parameters, at=at))
         parameter = known.at(name)
         current = None if parameter.is_required else parameter.default
         values[name] = read_value(text, Slot(at, current, parameter.annotation, parameter.default), names)
-    missing = [name for name, one in known.by_name.items() if one.is_required and name not in values]
+    missing = [name for name, one in known.parameters.items() if one.is_required and name not in values]
     if missing:
         raise ConfigError(
             refusal(f"--args.{missing[0]}", "get_config needs this argument", write=f"--args.{missing[0]}=VALUE")

@@ -8,10 +8,10 @@ from kauldron_core import paths
 from kauldron_core.errors import ConfigError
 from kauldron_core.konfig.calls.targets import find_loaded
 from kauldron_core.konfig.overrides.places import find_place
-from kauldron_core.konfig.tree.config_dict import ConfigDict
 from kauldron_core.konfig.tree.markers import QUALNAME
 from kauldron_core.konfig.tree.nodes import fields, is_trusted, stored_key
 from kauldron_core.konfig.tree.references import OpRef, PathRef, Placeholder
+from kauldron_core.konfig.writing.config_dict import ConfigDict
 
 _HOOK = "__konfig_resolve_exclude_fields__"
 

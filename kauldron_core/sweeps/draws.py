@@ -5,19 +5,36 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from kauldron_core.sweeps.sampling import MAX_VALUES, fraction
 
-if TYPE_CHECKING:
-    from kauldron_core.sweeps.axes import Point, RandomAxis
+Point: TypeAlias = tuple[tuple[str, Any], ...]
+"""Overrides that belong together, as (path, value)."""
 
 _P = TypeVar("_P")
 _MAX_DRAWS = 64
 """In a space that is too large to look through for what is left, so many draws are hardly ever all known."""
 
 
-def drawn_points(axes: Sequence[RandomAxis], num_samples: int, seed: int) -> list[Point]:
+class Drawn(Protocol):
+    """What a path is given by draws."""
+
+    @property
+    def path(self) -> str:
+        """The path."""
+        ...
+
+    def draw(self, number: int, seed: int, attempt: int = 0) -> Any:
+        """Returns draw `number`, drawn anew for each attempt."""
+        ...
+
+    def values(self) -> Sequence[Any] | None:
+        """Returns all that can be drawn; None where there is no end of it."""
+        ...
+
+
+def drawn_points(axes: Sequence[Drawn], num_samples: int, seed: int) -> list[Point]:
     """Returns the points of axes that are drawn together: distinct ones while there are any, then repeats.
 
     Point `k` depends on the seed, the axes and `k` alone, so more samples change none that was there before.
@@ -71,10 +88,10 @@ def number_of_values(columns: Sequence[Sequence[Any] | None]) -> int | None:
     return None if None in counts else math.prod(count for count in counts if count is not None)
 
 
-def _point(axes: Sequence[RandomAxis], number: int, seed: int, attempt: int = 0) -> Point:
+def _point(axes: Sequence[Drawn], number: int, seed: int, attempt: int = 0) -> Point:
     return tuple((axis.path, axis.draw(number, seed, attempt)) for axis in axes)
 
 
-def _every(axes: Sequence[RandomAxis]) -> Iterator[Point]:
+def _every(axes: Sequence[Drawn]) -> Iterator[Point]:
     columns = [[(axis.path, value) for value in axis.values() or ()] for axis in axes]
     return itertools.product(*columns)

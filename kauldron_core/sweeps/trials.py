@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from kauldron_core import paths
-from kauldron_core.errors import ConfigError
+from kauldron_core.errors import ConfigError, one_line
 from kauldron_core.konfig.calls import hints
-from kauldron_core.konfig.calls.hints import Misfit
-from kauldron_core.konfig.overrides.places import Place, Saved, find_place
-from kauldron_core.konfig.overrides.refusal import one_line, refusal
+from kauldron_core.konfig.overrides.refusal import refusal
+from kauldron_core.konfig.overrides.setting import Applied, with_values
 from kauldron_core.konfig.tree.casting import PLAIN
-from kauldron_core.konfig.tree.config_dict import ConfigDict
+from kauldron_core.konfig.writing.config_dict import ConfigDict
 from kauldron_core.sweeps.axes import Point, Points, Product, plain
 from kauldron_core.sweeps.axis_text import FLAG
 from kauldron_core.sweeps.consumption import is_unread
@@ -33,8 +32,7 @@ class Trial:
       name: Short and unique, safe as the name of a folder (`0007-learning_rate=0.01`).
       overrides: Values by path, in the order in which they are applied.
       fingerprint: Identity of the overrides; equal in every process, whatever the position.
-      is_fitted: Whether the values stand as a config took them before, in a run. They are not fitted again: what an
-        argument may be is known only where its module is imported, and a config read from disk imports none.
+      is_fitted: Whether the values stand as a config took them before, in a run, so that they are not fitted again.
     """
 
     index: int
@@ -45,48 +43,7 @@ class Trial:
 
     def config(self, base: Any) -> Any:
         """Returns a copy of `base` with the overrides applied."""
-        cfg = copy.deepcopy(base)
-        for path, value in self.overrides:
-            place = find_place(cfg, path, flag=FLAG)
-            # A copy, since a later override may reach into it.
-            own = copy.deepcopy(value)
-            place.set(own if self.is_fitted else _fitted(place, own))
-        return cfg
-
-
-class Applied:
-    """Applies values to a config for the length of a with block, then brings back what was there.
-
-    Args:
-      cfg: The config.
-      overrides: Values by path, what holds another before it.
-      is_fitted: Whether the config took the values before, see `Trial`.
-    """
-
-    def __init__(self, cfg: Any, overrides: Point, *, is_fitted: bool = False) -> None:
-        self._cfg, self._overrides, self._is_fitted = cfg, overrides, is_fitted
-        self._saved: list[Saved] = []
-        self.fitted: Point = ()
-        """The overrides as the config takes them."""
-
-    def __enter__(self) -> Any:
-        try:
-            self.fitted = tuple((path, self._apply(path, value)) for path, value in self._overrides)
-        except BaseException:
-            self.__exit__()
-            raise
-        return self._cfg
-
-    def __exit__(self, *error: object) -> None:
-        while self._saved:
-            self._saved.pop().restore()
-
-    def _apply(self, path: str, value: Any) -> Any:
-        place = find_place(self._cfg, path, flag=FLAG)
-        fitted = value if self._is_fitted else _fitted(place, value)
-        self._saved.append(place.saved())
-        place.set(fitted)
-        return fitted
+        return with_values(base, self.overrides, flag=FLAG, is_fitted=self.is_fitted)
 
 
 def expand(cfg: Any, axes: Iterable[Points] | Points, *, num_samples: int = 1, seed: int = 0) -> list[Trial]:
@@ -113,7 +70,7 @@ def expand(cfg: Any, axes: Iterable[Points] | Points, *, num_samples: int = 1, s
     trials: list[Trial] = []
     seen: Counter[str] = Counter()
     for index, point in enumerate(points):
-        with (applied := Applied(cfg, point)):
+        with (applied := Applied(cfg, point, flag=FLAG)):
             point = applied.fitted
         identity = namer.identity(point)
         seen[identity] += 1
@@ -150,14 +107,6 @@ def _refuse_unread(cfg: Any, swept: Iterable[str]) -> None:
             raise ConfigError(refusal(f"{FLAG}{path}", what))
 
 
-def _fitted(place: Place, value: Any) -> Any:
-    try:
-        return place.slot.fit(value)
-    except Misfit as misfit:
-        what = f"expected {misfit}, got {hints.kind_of(value)}"
-        raise ConfigError(refusal(place.slot.at, what)) from None
-
-
 def _ordered(point: Point) -> Point:
     """Returns the overrides such that what holds another comes before it; otherwise as they were."""
     parts = [_parts(path) for path, _ in point]
@@ -182,5 +131,5 @@ def configs(cfg: Any, trials: Iterable[Trial]) -> Iterator[tuple[Trial, Any]]:
     """Yields each trial with its config, on one copy of `cfg` that changes in place: use it before going on."""
     cfg = copy.deepcopy(cfg)
     for trial in trials:
-        with Applied(cfg, trial.overrides, is_fitted=trial.is_fitted):
+        with Applied(cfg, trial.overrides, flag=FLAG, is_fitted=trial.is_fitted):
             yield trial, cfg

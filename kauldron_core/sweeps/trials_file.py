@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from kauldron_core import rundir
-from kauldron_core.errors import ConfigError
+from kauldron_core.errors import ConfigError, one_line, shown
 from kauldron_core.konfig.overrides.names import Aliases, Names
 from kauldron_core.konfig.overrides.overrides import split_overrides
 from kauldron_core.konfig.overrides.places import Saved, find_place
-from kauldron_core.konfig.overrides.refusal import Refused, one_line, refusal, shown
+from kauldron_core.konfig.overrides.refusal import Refused, refusal
 from kauldron_core.konfig.overrides.slots import Slot
 from kauldron_core.konfig.overrides.values import read_value
 

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from kauldron_core.errors import ConfigError
-from kauldron_core.konfig.overrides.refusal import one_line
+from kauldron_core.errors import ConfigError, one_line
 
 T = TypeVar("T")
 

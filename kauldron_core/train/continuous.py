@@ -9,9 +9,10 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from kauldron_core import ckpts, konfig, rundir
+from kauldron_core import ckpts, rundir
 from kauldron_core.errors import ConfigError, RunFailed, unknown_name
 from kauldron_core.evals import Evaluator
+from kauldron_core.evaluator_nodes import evaluator_fingerprint, evaluator_nodes
 from kauldron_core.forward import AuxiliariesState
 
 if TYPE_CHECKING:
@@ -124,9 +125,9 @@ def _evaluate(trainer: Trainer, trial: rundir.TrialDir, name: str, step: int) ->
 def _fingerprint(trainer: Trainer, name: str) -> str:
     """Returns what identifies the evaluator; nothing where no config says so."""
     cfg = trainer.raw_cfg
-    if cfg is None or name not in konfig.evaluator_nodes(cfg):
+    if cfg is None or name not in evaluator_nodes(cfg):
         return ""
     try:
-        return konfig.evaluator_fingerprint(cfg, name)
+        return evaluator_fingerprint(cfg, name)
     except ConfigError:  # It holds what has no name in a file.
         return ""

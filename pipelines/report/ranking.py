@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable
 import evaluators
 from kauldron_core import konfig, rundir
 from kauldron_core.errors import ConfigError, unknown_name
+from kauldron_core.evaluator_nodes import evaluator_nodes
 from kauldron_core.rundir import Directions, Ranking
 
 
@@ -66,8 +67,8 @@ def _by_its_config(
     try:
         beside = set(evaluators.standalone_strategies(trial))
     except ConfigError:  # Their strategies are the user's own, and not trusted here.
-        beside = set(konfig.evaluator_nodes(config))
-    inside = [name for name in konfig.evaluator_nodes(config) if name not in beside]
+        beside = set(evaluator_nodes(config))
+    inside = [name for name in evaluator_nodes(config) if name not in beside]
     return rundir.choose_ranking(
         directions,
         best_metric=keeper.get("best_metric"),

@@ -7,7 +7,7 @@ import shutil
 from typing import Any
 
 import evaluators
-from kauldron_core import konfig, rundir, sweeps
+from kauldron_core import konfig, rundir
 from kauldron_core.errors import RunFailed
 from kauldron_core.konfig.overrides.places import find_place
 from ray_cluster.searches.spaces import Point
@@ -30,7 +30,7 @@ def pass_on(donor: rundir.TrialDir, trial: rundir.TrialDir, *, step: int, point:
         if later >= step:
             _forget(trial, later)
     copy_checkpoint(donor, trial, step)
-    config = sweeps.Trial(0, trial.name, point, "").config(konfig.load(trial.config_path))
+    config = konfig.with_values(konfig.load(trial.config_path), point)
     rundir.write_atomic(trial.config_path, konfig.to_json(config, indent=1) + "\n")
     after = _values(trial, point)
     changes = {path: [before[path], after[path]] for path in after}

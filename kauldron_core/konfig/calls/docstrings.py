@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import re
 from collections.abc import Mapping
 from typing import Any
 
+from kauldron_core.konfig.calls.cache import cached
+
 _SECTION = re.compile(r"(Args|Arguments|Attributes|Parameters|Keyword Args|Fields):\s*\Z")
 _ENTRY = re.compile(r"(\s*)\*{0,2}`{0,2}(\w+)`{0,2}\s*(\([^)]*\))?\s*:\s*(.*)")
 
 
+@cached
 def argument_lines(target: Any) -> Mapping[str, str]:
     """Returns the first sentence about each argument of a class or function, as far as its docstrings have them."""
-    try:
-        return _argument_lines(target)
-    except TypeError:  # An unhashable target.
-        return _argument_lines.__wrapped__(target)
-
-
-@functools.lru_cache(maxsize=1024)
-def _argument_lines(target: Any) -> Mapping[str, str]:
     lines: dict[str, str] = {}
     # A class documents its own fields best, then its bases theirs.
     owners = [*reversed(target.__mro__), target.__init__] if isinstance(target, type) else [target]

@@ -5,15 +5,15 @@ from __future__ import annotations
 import collections.abc as abc
 import dataclasses
 import enum
-import functools
 import inspect
 import os
 import types
 import typing
 from typing import Any, cast
 
+from kauldron_core.errors import shown
+from kauldron_core.konfig.calls.cache import cached
 from kauldron_core.konfig.calls.targets import display
-from kauldron_core.konfig.overrides.refusal import shown
 
 UNKNOWN: Any = inspect.Parameter.empty
 """The annotation of what has none, or one that cannot be evaluated."""
@@ -74,25 +74,18 @@ def unwrapped(annotation: Any) -> Any:
             return annotation
 
 
-@functools.lru_cache(maxsize=4096)
-def _members(annotation: Any) -> tuple[Any, ...]:
-    annotation = unwrapped(annotation)
-    if not is_union(annotation):
-        return (annotation,)
-    return tuple(member for part in typing.get_args(annotation) for member in members(part))
-
-
 def is_union(annotation: Any) -> bool:
     """Returns whether the annotation is `A | B`, `Union[A, B]` or `Optional[A]`."""
     return typing.get_origin(annotation) in (typing.Union, types.UnionType)
 
 
+@cached
 def members(annotation: Any) -> tuple[Any, ...]:
     """Returns the alternatives of a union, flattened; anything else is its own only one."""
-    try:
-        return _members(annotation)
-    except TypeError:  # An annotation that cannot be a key.
-        return _members.__wrapped__(annotation)
+    annotation = unwrapped(annotation)
+    if not is_union(annotation):
+        return (annotation,)
+    return tuple(member for part in typing.get_args(annotation) for member in members(part))
 
 
 def is_text(annotation: Any) -> bool:

@@ -1,27 +1,44 @@
-"""Which arguments a target takes. Known whenever its module is imported, so that a typo is refused as it is written."""
+"""The arguments that a target takes: their names, annotations and defaults."""
 
 from __future__ import annotations
 
 import functools
 import inspect
+import sys
+import typing
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kauldron_core.errors import ConfigError, unknown_name
-from kauldron_core.konfig.calls.targets import display, find_loaded, split
-from kauldron_core.konfig.tree.markers import CONST, QUALNAME
-from kauldron_core.konfig.tree.nodes import fields, is_node, is_trusted
-from kauldron_core.konfig.trusting import rules as trusting
+from kauldron_core.konfig.calls.cache import cached
+from kauldron_core.konfig.calls.hints import UNKNOWN
 
-PARTIAL: Final = "functools:partial"
-
-
-class ArgumentError(ConfigError, TypeError):
-    """Arguments that a target does not take, or that it lacks."""
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
 @dataclass(frozen=True)
-class Arguments:
+class Parameter:
+    """One argument that a target takes.
+
+    Attributes:
+      name: Name of the argument.
+      annotation: Its annotation, or `UNKNOWN`.
+      default: Its default, or `UNKNOWN` when it has to be given.
+    """
+
+    name: str
+    annotation: Any = UNKNOWN
+    default: Any = UNKNOWN
+
+    @property
+    def is_required(self) -> bool:
+        """Whether a call has to give it."""
+        return self.default is UNKNOWN
+
+
+@dataclass(frozen=True)
+class Signature:
     """What a target takes.
 
     Attributes:
@@ -30,46 +47,62 @@ class Arguments:
       required: Names of those without a default.
       takes_more_positions: Whether it has `*args`.
       takes_more_names: Whether it has `**kwargs`.
+      target: The target; None for one that nothing is known about.
     """
 
-    by_position: tuple[str, ...]
-    by_name: frozenset[str]
-    required: tuple[str, ...]
-    takes_more_positions: bool
-    takes_more_names: bool
+    by_position: tuple[str, ...] = ()
+    by_name: frozenset[str] = frozenset()
+    required: tuple[str, ...] = ()
+    takes_more_positions: bool = True
+    takes_more_names: bool = True
+    target: Any = None
+
+    @functools.cached_property
+    def parameters(self) -> Mapping[str, Parameter]:
+        """Every argument with a name. Evaluates annotations, which takes longer than the names alone."""
+        if self.target is None:
+            return {}
+        found, hints = _signature(self.target).parameters, _hints(self.target)
+        return {
+            name: Parameter(name, hints.get(name, _evaluated(self.target, parameter.annotation)), parameter.default)
+            for name, parameter in found.items()
+            if name in self.by_name or name in self.by_position
+        }
+
+    def at(self, key: Any) -> Parameter:
+        """Returns the argument that a config keeps under `key` (a name, or a position as text)."""
+        if isinstance(key, str) and key.isdigit() and int(key) < len(self.by_position):
+            key = self.by_position[int(key)]
+        return self.parameters.get(key, Parameter(str(key)))
+
+    def position_of(self, name: Any) -> str | None:
+        """Returns the key under which a config keeps the argument `name` when it is given by position."""
+        return str(self.by_position.index(name)) if name in self.by_position else None
 
 
-def arguments_of(target: Any) -> Arguments | None:
+ANYTHING: Final = Signature()
+"""What a target takes that nothing is known about."""
+
+
+@cached
+def signature_of(target: Any) -> Signature | None:
     """Returns the arguments of a callable, or None when they cannot be found out."""
-    try:
-        return _cached(target)
-    except TypeError:  # An unhashable target.
-        return _inspect(target)
-
-
-@functools.lru_cache(maxsize=4096)
-def _cached(target: Any) -> Arguments | None:
-    return _inspect(target)
-
-
-def _inspect(target: Any) -> Arguments | None:
     try:
         parameters = list(_signature(target).parameters.values())
     except (TypeError, ValueError):
         return None
-    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     kinds = {parameter.kind for parameter in parameters}
-    return Arguments(
-        by_position=tuple(parameter.name for parameter in parameters if parameter.kind in positional),
-        by_name=frozenset(parameter.name for parameter in parameters if parameter.kind in named),
+    return Signature(
+        by_position=tuple(parameter.name for parameter in parameters if parameter.kind in _POSITIONAL),
+        by_name=frozenset(parameter.name for parameter in parameters if parameter.kind in _NAMED),
         required=tuple(
             parameter.name
             for parameter in parameters
-            if parameter.kind in (*positional, *named) and parameter.default is parameter.empty
+            if parameter.kind in (*_POSITIONAL, *_NAMED) and parameter.default is parameter.empty
         ),
         takes_more_positions=inspect.Parameter.VAR_POSITIONAL in kinds,
         takes_more_names=inspect.Parameter.VAR_KEYWORD in kinds,
+        target=target,
     )
 
 
@@ -84,121 +117,28 @@ def _signature(target: Any) -> inspect.Signature:
     return signature
 
 
-def check_argument(node: Any, key: Any) -> None:
-    """Refuses an argument that the target of a call does not take.
-
-    Args:
-      node: The call.
-      key: Name of the argument, or its position as text.
-
-    Raises:
-      ArgumentError: With the closest name that it takes.
-    """
-    arguments = _arguments_of_node(node)
-    if arguments is not None:
-        _check_known(node, key, arguments, at=_name(node))
+def _hints(target: Any) -> dict[str, Any]:
+    """Returns the evaluated annotations; none of them when one cannot be evaluated."""
+    if not isinstance(target, type):
+        return _evaluated_hints(target)
+    # A generated `__init__` has the annotations of the fields, one that was written has its own.
+    return {**_evaluated_hints(target), **_evaluated_hints(target.__init__)}
 
 
-def check_call(node: Any, *, at: str) -> None:
-    """Refuses a call with arguments that its target does not take, as far as its module is imported."""
-    arguments = _arguments_of_node(node)
-    if arguments is not None:
-        for key in fields(node):
-            if key != QUALNAME:
-                _check_known(node, key, arguments, at=_at(node, at))
+def _evaluated_hints(target: Any) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(target, include_extras=True)
+    except Exception:  # Annotations are other people's code; one that fails only costs the check.
+        return {}
 
 
-def check_complete(node: Any, target: Any, *, at: str) -> None:
-    """Refuses a call that its target cannot take: an unknown argument, one that is missing or given twice."""
-    at = _at(node, at)
-    count = _check_positions(node, at)
-    is_partial = fields(node)[QUALNAME] == PARTIAL
-    arguments = _arguments_of_partial(node) if is_partial else arguments_of(target)
-    if arguments is None:
-        return
-    for key in fields(node):
-        if key != QUALNAME:
-            _check_known(node, key, arguments, at=at)
-    if is_partial:
-        return
-    given = {*arguments.by_position[:count], *fields(node)}
-    missing = [name for name in arguments.required if name not in given]
-    if missing:
-        names = ", ".join(repr(name) for name in missing)
-        raise ArgumentError(f"{at}: the argument {names} is needed and not given")
-
-
-def _check_positions(node: Any, at: str) -> int:
-    """Returns how many arguments are given by position."""
-    numbers = sorted(int(key) for key in fields(node) if isinstance(key, str) and key.isdigit())
-    if numbers != list(range(len(numbers))):
-        missing = next(number for number in range(len(numbers)) if number not in numbers)
-        raise ArgumentError(f"{at}: the positional argument {missing} is missing before number {numbers[-1]}")
-    return len(numbers)
-
-
-def _check_known(node: Any, key: Any, arguments: Arguments, *, at: str) -> None:
-    if not isinstance(key, str):
-        raise ArgumentError(f"{at}: {key!r} is not the name of an argument")
-    if key.isdigit():
-        position = int(key)
-        if position >= len(arguments.by_position):
-            if not arguments.takes_more_positions:
-                count = len(arguments.by_position)
-                raise ArgumentError(f"{at}: takes {count} arguments by position; there is no number {position}")
-        elif arguments.by_position[position] in fields(node):
-            raise ArgumentError(f"{at}: {arguments.by_position[position]!r} is given by name and by position")
-    elif key in arguments.by_name:
-        is_twice = key in arguments.by_position and str(arguments.by_position.index(key)) in fields(node)
-        if is_twice:
-            position = arguments.by_position.index(key)
-            raise ArgumentError(f"{at}: {key!r} is given by position already; set [{position}] instead")
-    elif not arguments.takes_more_names:
-        raise ArgumentError(unknown_name("argument", key, sorted(arguments.by_name), at=at))
-
-
-def _arguments_of_node(node: Any) -> Arguments | None:
-    name = fields(node)[QUALNAME]
-    if not isinstance(name, str):
-        return None
-    if name == PARTIAL:
-        return _arguments_of_partial(node)
-    target = _loaded(node, name)
-    return None if target is None else arguments_of(target)
-
-
-def _arguments_of_partial(node: Any) -> Arguments | None:
-    """Returns what `functools.partial` takes after the function, known when the function is a constant."""
-    function: Any = fields(node).get("0")
-    if not is_node(function) or CONST not in fields(function):
-        return None
-    target = _loaded(function, fields(function)[CONST])
-    arguments = None if target is None else arguments_of(target)
-    if arguments is None:
-        return None
-    # Arguments that a partial sets by position may be set by name in its call, so nothing is given twice.
-    return Arguments(
-        ("function", *arguments.by_position),
-        arguments.by_name,
-        (),
-        arguments.takes_more_positions,
-        arguments.takes_more_names,
-    )
-
-
-def _loaded(node: Any, name: str) -> Any:
-    """Returns the target of a call if it is imported; a name that a file holds is looked at only if it is trusted."""
-    if not is_trusted(node):
-        try:
-            trusting.check_name(*split(name))
-        except trusting.UntrustedError:
-            return None
-    return find_loaded(name)
-
-
-def _name(node: Any) -> str:
-    return display(fields(node)[QUALNAME])
-
-
-def _at(node: Any, at: str) -> str:
-    return _name(node) if at in ("", "cfg") else f"{at}: {_name(node)}"
+def _evaluated(target: Any, annotation: Any) -> Any:
+    """Returns one annotation, evaluated alone where it is text."""
+    if not isinstance(annotation, str):
+        return annotation
+    module = sys.modules.get(getattr(target, "__module__", ""))
+    holder = type("Holder", (), {"__annotations__": {"it": annotation}})
+    try:
+        return typing.get_type_hints(holder, vars(module) if module else {}, include_extras=True)["it"]
+    except Exception:  # The same as above.
+        return UNKNOWN

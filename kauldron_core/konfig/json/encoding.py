@@ -11,11 +11,10 @@ from typing import Any, ClassVar, Final
 from kauldron_core import paths
 from kauldron_core.errors import ConfigError
 from kauldron_core.konfig.calls.public_names import importable_name
-from kauldron_core.konfig.json import decoding
-from kauldron_core.konfig.tree import markers
+from kauldron_core.konfig.tree import marked, markers
 from kauldron_core.konfig.tree.copying import anchored, walk
 from kauldron_core.konfig.tree.evaluate import Evaluation
-from kauldron_core.konfig.tree.names_of_nodes import shown_key
+from kauldron_core.konfig.tree.labels import shown_key
 from kauldron_core.konfig.tree.nodes import Node, fields, is_a, is_node, kind_of
 from kauldron_core.konfig.tree.references import OpRef, PathRef, Placeholder, describe
 from kauldron_core.konfig.tree.size import check_size
@@ -226,7 +225,7 @@ class Encoder:
             return {markers.ENUM: enum_name(value)}
         if isinstance(value, pathlib.PurePath):
             return _path(value) if self._references else str(value)
-        if decoding.is_number_of_numpy(value):
+        if marked.is_number_of_numpy(value):
             return _numpy(value)
         if is_a(value, Mapping):
             return {
@@ -288,7 +287,7 @@ def _path(value: pathlib.PurePath) -> dict[str, Any]:
 def _numpy(value: Any) -> Any:
     is_dtype = not hasattr(value, "item")
     dtype = value if is_dtype else value.dtype
-    text = decoding.dtype_text(dtype)
+    text = marked.dtype_text(dtype)
     if text is None:
         raise Unsavable(f"the dtype {dtype} has no text that gives it back")
     if is_dtype:

@@ -13,7 +13,8 @@ from typing import Any
 from kauldron_core import paths
 from kauldron_core.errors import ConfigError
 from kauldron_core.konfig.calls.public_names import importable_name
-from kauldron_core.konfig.json import decoding
+from kauldron_core.konfig.tree import marked
+from kauldron_core.konfig.tree.arguments import PARTIAL
 from kauldron_core.konfig.tree.markers import CONST, QUALNAME
 from kauldron_core.konfig.tree.nodes import Node, is_a, kind_of
 
@@ -51,7 +52,7 @@ def _export(obj: Any, path: tuple[Any, ...]) -> Any:
         return obj
     if hasattr(kind_of(obj), "__konfig_export__"):
         return _entries(obj.__konfig_export__(), path)
-    if decoding.is_number_of_numpy(obj):
+    if marked.is_number_of_numpy(obj):
         return obj
     if is_a(obj, (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType)):
         return {CONST: _name(obj, path)}
@@ -92,7 +93,7 @@ def _call(obj: Any, arguments: Mapping[str, Any], path: tuple[Any, ...]) -> dict
 
 def _partial(obj: functools.partial[Any], path: tuple[Any, ...]) -> dict[str, Any]:
     positional = {str(index): arg for index, arg in enumerate((obj.func, *obj.args))}
-    return {QUALNAME: "functools:partial", **_entries({**positional, **obj.keywords}, path)}
+    return {QUALNAME: PARTIAL, **_entries({**positional, **obj.keywords}, path)}
 
 
 def _array(obj: Any, path: tuple[Any, ...]) -> dict[str, Any]:

@@ -6,9 +6,9 @@ import ast
 import math
 from typing import Any
 
-from kauldron_core.errors import ConfigError
+from kauldron_core.errors import ConfigError, one_line, shown
 from kauldron_core.konfig.overrides.names import Names, constant, is_callable
-from kauldron_core.konfig.overrides.refusal import Refused, one_line, shown
+from kauldron_core.konfig.overrides.refusal import Refused
 from kauldron_core.konfig.overrides.slots import Slot
 from kauldron_core.konfig.trusting.rules import UntrustedError
 from kauldron_core.konfig.writing.proxies import Proxy

@@ -6,16 +6,17 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from kauldron_core import paths
-from kauldron_core.errors import ConfigError, closest, unknown_name
+from kauldron_core.errors import ConfigError, closest, one_line, unknown_name
 from kauldron_core.konfig.calls import hints
 from kauldron_core.konfig.calls.hints import UNKNOWN
-from kauldron_core.konfig.calls.parameters import Parameters, parameters_of_node
-from kauldron_core.konfig.overrides.refusal import one_line, refusal
+from kauldron_core.konfig.calls.signatures import ANYTHING, Signature
+from kauldron_core.konfig.overrides.refusal import refusal
 from kauldron_core.konfig.overrides.slots import Slot
-from kauldron_core.konfig.tree.config_dict import ConfigDict
+from kauldron_core.konfig.tree.arguments import signature_of_node
 from kauldron_core.konfig.tree.markers import CONST, QUALNAME
 from kauldron_core.konfig.tree.nodes import fields, stored_key
 from kauldron_core.konfig.tree.references import Placeholder
+from kauldron_core.konfig.writing.config_dict import ConfigDict
 
 _MISSING: Any = object()
 _MARKERS = (QUALNAME, CONST)
@@ -128,17 +129,17 @@ class _Walk:
         if CONST in node:
             raise ConfigError(self._nothing_inside(node, index))
         if QUALNAME in node:
-            known = parameters_of_node(node)
+            known = signature_of_node(node) or ANYTHING
             key = self._argument_key(node, part, index, known)
             parameter = known.at(key)
             current, annotation = _stored(node, key, parameter.annotation)
             return Place(node, key, (), Slot(self.at, current, annotation, parameter.default))
         if part not in node:
-            raise ConfigError(self._unknown(node, part, Parameters(takes_any=False)))
+            raise ConfigError(self._unknown(node, part, Signature(takes_more_names=False)))
         current, annotation = _stored(node, part, hints.element(annotation, part))
         return Place(node, part, (), Slot(self.at, current, annotation, is_entry=True))
 
-    def _argument_key(self, node: ConfigDict, part: Any, index: int, known: Parameters) -> Any:
+    def _argument_key(self, node: ConfigDict, part: Any, index: int, known: Signature) -> Any:
         """Returns the key under which a call keeps the argument that `part` names."""
         if type(part) is int:
             key = stored_key(node, part)
@@ -151,7 +152,7 @@ class _Walk:
         position = known.position_of(part)
         if position is not None and position in node:
             return position
-        if part in known.by_name or (known.takes_any and part not in _MARKERS):
+        if part in known.parameters or (known.takes_more_names and part not in _MARKERS):
             return part
         raise ConfigError(self._unknown(node, part, known))
 
@@ -181,9 +182,9 @@ class _Walk:
         what = f"{where} is {hints.kind_of(node)} and has nothing inside"
         return refusal(self.at, what, write=f"{self.flag}{where}=VALUE")
 
-    def _unknown(self, node: ConfigDict, part: Any, known: Parameters) -> str:
+    def _unknown(self, node: ConfigDict, part: Any, known: Signature) -> str:
         names = [str(key) for key in fields(node) if key not in _MARKERS and not _is_position(node, key)]
-        names += [name for name in known.by_name if name not in names]
+        names += [name for name in known.parameters if name not in names]
         message = unknown_name("key", str(part), names, at=self.at)
         if not closest(str(part), names):
             last = self.parts[-1]

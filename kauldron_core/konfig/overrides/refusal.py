@@ -5,9 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterable
 
-from kauldron_core.errors import ConfigError, listing
+from kauldron_core.errors import ConfigError, listing, one_line
 
-_MAX_SHOWN = 80
 _MAX_CORRECTIONS = 50
 
 
@@ -113,13 +112,3 @@ def quoted(text: str) -> str:
     """Returns `text` as a Python string, with the quotes that need the least escaping in a shell."""
     literal = repr(text)
     return f'"{text}"' if literal == f"'{text}'" else literal
-
-
-def shown(text: str) -> str:
-    """Returns `text` quoted and cut to a length that fits a message."""
-    return repr(text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}...")
-
-
-def one_line(text: str) -> str:
-    """Returns `text` with line breaks and other control characters spelled out."""
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)

@@ -12,18 +12,19 @@ import re
 import tokenize
 from typing import Any
 
-from kauldron_core.errors import closest
+from kauldron_core.errors import closest, shown
 from kauldron_core.konfig.calls import hints
 from kauldron_core.konfig.calls.hints import Misfit
 from kauldron_core.konfig.overrides.literals import OTHER_SPELLINGS, LiteralReader, NotAValue
 from kauldron_core.konfig.overrides.names import Names
-from kauldron_core.konfig.overrides.refusal import Refused, shown
+from kauldron_core.konfig.overrides.refusal import Refused
 from kauldron_core.konfig.overrides.slots import Slot
 from kauldron_core.konfig.overrides.splitting import depth_of, inside
+from kauldron_core.konfig.tree.building import Builder
 from kauldron_core.konfig.tree.copying import nodes
-from kauldron_core.konfig.tree.nodes import config_class, distrust
-from kauldron_core.konfig.tree.normalize import Builder
+from kauldron_core.konfig.tree.nodes import distrust
 from kauldron_core.konfig.trusting.rules import UntrustedError
+from kauldron_core.konfig.writing.config_dict import ConfigDict
 
 _MAX_CHARS = 1_000_000
 _MAX_DEPTH = 50
@@ -58,7 +59,7 @@ def read_value(text: str, slot: Slot, names: Names) -> Any:
 
 def _distrusted(value: Any) -> Any:
     """Returns what the text of a file means: dicts in it are nodes that came from that file, whatever they name."""
-    converted = Builder(config_class(), trusted=False).convert(value)
+    converted = Builder(ConfigDict, trusted=False).convert(value)
     for node in nodes(converted):
         distrust(node)
     return converted

@@ -7,23 +7,23 @@ from typing import Any, Final
 
 from kauldron_core import paths
 from kauldron_core.errors import ConfigError
-from kauldron_core.konfig.calls import signatures
 from kauldron_core.konfig.calls.hints import element
-from kauldron_core.konfig.calls.parameters import parameters_of_node
+from kauldron_core.konfig.calls.signatures import ANYTHING
 from kauldron_core.konfig.calls.targets import find_loaded, find_target, split
 from kauldron_core.konfig.resolving.immutable import ImmutableDict, register_with_jax
 from kauldron_core.konfig.resolving.overlays import places_of
 from kauldron_core.konfig.resolving.uncalled import uncalled, wants_instance
-from kauldron_core.konfig.tree.config_dict import ConfigDict
+from kauldron_core.konfig.tree.arguments import PARTIAL, check_complete, signature_of_node
+from kauldron_core.konfig.tree.building import Builder
 from kauldron_core.konfig.tree.copying import nodes, walk
 from kauldron_core.konfig.tree.evaluate import Evaluation
+from kauldron_core.konfig.tree.labels import label, shown_key
 from kauldron_core.konfig.tree.markers import CONST, QUALNAME
-from kauldron_core.konfig.tree.names_of_nodes import label, shown_key
 from kauldron_core.konfig.tree.nodes import Node, fields, is_a, is_node, is_sequence, is_trusted, kind_of, origin
-from kauldron_core.konfig.tree.normalize import Builder
 from kauldron_core.konfig.tree.references import ReferenceFailed, RequiredValueMissing
 from kauldron_core.konfig.tree.size import check_size
 from kauldron_core.konfig.trusting import rules as trusting
+from kauldron_core.konfig.writing.config_dict import ConfigDict
 
 _LEAVES: Final = frozenset({type(None), bool, int, float, str, bytes, complex, slice, type(...)})
 _OWN_FAILURES: Final = (ReferenceFailed, RequiredValueMissing, trusting.UntrustedError)
@@ -130,7 +130,7 @@ class _Resolver:
         if not callable(target):
             raise ConfigError(f"{at}: {label(fields(node))[:-5]} cannot be called")
         try:
-            signatures.check_complete(node, target, at=at)
+            check_complete(node, target, at=at)
         except ConfigError as error:
             _annotate(error, node, path)
             raise
@@ -200,8 +200,8 @@ class _Resolver:
         for key in self._keys(node):
             below = (*path, shown_key(own, key))
             value = self._field(node, key, below)
-            if own.get(QUALNAME) not in (None, signatures.PARTIAL):
-                self._check_called(value, lambda key=key: parameters_of_node(node).at(key).annotation, below)
+            if own.get(QUALNAME) not in (None, PARTIAL):
+                self._check_called(value, lambda key=key: _annotation(node, key), below)
             arguments[key] = value if key in excluded else self.build(value, below)
         if QUALNAME not in own:
             return ImmutableDict(arguments) if self._freeze else arguments
@@ -225,7 +225,7 @@ class _Resolver:
         while str(len(positional)) in arguments:
             positional.append(arguments.pop(str(len(positional))))
         try:
-            if fields(node)[QUALNAME] == signatures.PARTIAL and positional and not self._is_trusted(node):
+            if fields(node)[QUALNAME] == PARTIAL and positional and not self._is_trusted(node):
                 trusting.check_callable(positional[0], getattr(positional[0], "__qualname__", "the function"))
             built = self._targets[id(node)](*positional, **arguments)
             finish = getattr(kind_of(built), "__post_konfig_resolve__", None)
@@ -235,6 +235,10 @@ class _Resolver:
         except Exception as error:  # Whatever a constructor raises goes on, with its place in the config.
             _annotate(error, node, path)
             raise
+
+
+def _annotation(node: Any, key: Any) -> Any:
+    return (signature_of_node(node) or ANYTHING).at(key).annotation
 
 
 def _annotate(error: Exception, node: Any, path: tuple[Any, ...]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from kauldron_core import paths
 from kauldron_core.errors import ConfigError, unknown_name
-from kauldron_core.konfig.calls import signatures
+from kauldron_core.konfig.tree.arguments import check_argument
 from kauldron_core.konfig.tree.evaluate import Evaluation
 from kauldron_core.konfig.tree.markers import QUALNAME
 from kauldron_core.konfig.tree.nodes import fields, is_node, is_sequence, stored_key
@@ -54,7 +54,7 @@ def _step(value: Any, part: Any, path: str, *, is_last: bool) -> Any:
         if key in own:
             return Evaluation().read(value, key) if not is_last else None
         if is_last and QUALNAME in own:
-            signatures.check_argument(value, key)
+            check_argument(value, key)
             return None
         raise ConfigError(unknown_name("field", str(part), map(str, own), at=f"overlay {path!r}"))
     if is_sequence(value) and isinstance(part, int) and -len(value) <= part < len(value):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import types
 import typing
 from collections.abc import Mapping
@@ -11,6 +10,7 @@ from typing import Any, cast
 from kauldron_core import paths
 from kauldron_core.errors import ConfigError
 from kauldron_core.konfig.calls import hints
+from kauldron_core.konfig.calls.signatures import signature_of
 
 
 def refuse_uncalled(value: Any, *, at: str) -> None:
@@ -64,9 +64,5 @@ def wants_instance(target: Any, annotation: Any) -> bool:
 
 
 def _arguments(target: Any) -> str:
-    try:
-        parameters = inspect.signature(target).parameters.values()
-    except (TypeError, ValueError):
-        return "..."
-    optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return "..." if any(p.default is p.empty and p.kind not in optional for p in parameters) else ""
+    signature = signature_of(target)
+    return "..." if signature is None or signature.required else ""

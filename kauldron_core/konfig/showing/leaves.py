@@ -9,13 +9,13 @@ from typing import Any, cast
 from kauldron_core import paths
 from kauldron_core.konfig.calls import hints
 from kauldron_core.konfig.calls.docstrings import argument_lines
-from kauldron_core.konfig.calls.parameters import Parameter, parameters_of_node
+from kauldron_core.konfig.calls.signatures import ANYTHING, Parameter
 from kauldron_core.konfig.calls.targets import find_loaded
 from kauldron_core.konfig.showing.marking import inline
-from kauldron_core.konfig.tree.config_dict import ConfigDict
+from kauldron_core.konfig.tree.arguments import signature_of_node
+from kauldron_core.konfig.tree.labels import shown_key
 from kauldron_core.konfig.tree.markers import CONST, QUALNAME
-from kauldron_core.konfig.tree.names_of_nodes import shown_key
-from kauldron_core.konfig.tree.nodes import fields, is_trusted
+from kauldron_core.konfig.tree.nodes import Node, fields, is_trusted
 from kauldron_core.konfig.tree.references import Placeholder, Reference, describe
 
 _MAX_VALUE = 60
@@ -50,9 +50,9 @@ def _below(node: Any, path: str, annotation: Any, visited: set[int]) -> Iterator
     if id(node) in visited:
         return
     visited.add(id(node))
-    if isinstance(node, ConfigDict):
+    if isinstance(node, Node):
         is_call = QUALNAME in node
-        known = parameters_of_node(node)
+        known = signature_of_node(node) or ANYTHING
         docs: Mapping[str, str] = argument_lines(_target(node)) if is_call else {}
         for key in fields(node):
             if key == QUALNAME:
@@ -60,7 +60,7 @@ def _below(node: Any, path: str, annotation: Any, visited: set[int]) -> Iterator
             parameter = known.at(key) if is_call else Parameter(str(key), hints.element(annotation, key))
             where = paths.join(path, shown_key(fields(node), key))
             yield from _field(fields(node)[key], where, parameter, docs.get(parameter.name, ""), visited)
-        if is_call and not known.by_name and len(fields(node)) == 1:
+        if is_call and not known.parameters and len(fields(node)) == 1:
             yield Leaf(path, _type(node, annotation), _shown(node), "", True)
         yield from _unset(node, path, docs) if is_call else ()
     else:
@@ -70,27 +70,27 @@ def _below(node: Any, path: str, annotation: Any, visited: set[int]) -> Iterator
 
 
 def _field(stored: Any, path: str, parameter: Parameter, doc: str, visited: set[int]) -> Iterator[Leaf]:
-    is_node = isinstance(stored, ConfigDict) and CONST not in stored
+    is_node = isinstance(stored, Node) and CONST not in stored
     is_list_of_nodes = isinstance(stored, (list, tuple)) and any(
-        isinstance(item, ConfigDict) for item in cast("list[Any]", stored)
+        isinstance(item, Node) for item in cast("list[Any]", stored)
     )
-    if (is_node and len(fields(cast(ConfigDict, stored)))) or is_list_of_nodes:
+    if (is_node and len(fields(cast(Node, stored)))) or is_list_of_nodes:
         yield from _below(stored, path, parameter.annotation, visited)
     else:
         yield Leaf(path, _type(stored, parameter.annotation), _shown(stored), doc, True)
 
 
-def _unset(node: ConfigDict, path: str, docs: Mapping[str, str]) -> Iterator[Leaf]:
+def _unset(node: Node, path: str, docs: Mapping[str, str]) -> Iterator[Leaf]:
     """Yields the arguments that a call leaves at their defaults."""
-    known = parameters_of_node(node)
-    for name, parameter in known.by_name.items():
+    known = signature_of_node(node) or ANYTHING
+    for name, parameter in known.parameters.items():
         # What a module is a part of is Flax's own business.
         if name != "parent" and name not in node and known.position_of(name) not in node:
             value = "(required)" if parameter.is_required else _default(parameter.default)
             yield Leaf(paths.join(path, name), _type(None, parameter.annotation), value, docs.get(name, ""), False)
 
 
-def _target(node: ConfigDict) -> Any:
+def _target(node: Node) -> Any:
     name = fields(node).get(QUALNAME)
     # What a file names is only looked at once it was trusted; its parameters are unknown until then as well.
     return find_loaded(name) if isinstance(name, str) and is_trusted(node) else None
@@ -101,7 +101,7 @@ def _type(value: Any, annotation: Any) -> str:
         return hints.described(annotation)
     if type(value) is Placeholder:
         return value.type.__name__
-    return "any" if value is None or isinstance(value, (Reference, ConfigDict)) else type(value).__name__
+    return "any" if value is None or isinstance(value, (Reference, Node)) else type(value).__name__
 
 
 def _shown(value: Any) -> str:

@@ -11,9 +11,8 @@ from kauldron_core.errors import ConfigError
 from kauldron_core.konfig.calls.targets import display
 from kauldron_core.konfig.showing.printing import pretty
 from kauldron_core.konfig.tree.comparing import MISSING, Change, diff
-from kauldron_core.konfig.tree.config_dict import ConfigDict
 from kauldron_core.konfig.tree.markers import CONST, QUALNAME
-from kauldron_core.konfig.tree.nodes import fields, stored_key
+from kauldron_core.konfig.tree.nodes import Node, fields, stored_key
 from kauldron_core.konfig.tree.references import Reference, describe
 
 # Characters that no config holds stand in the text where a changed leaf is, until its line is known.
@@ -22,7 +21,7 @@ _MAX_VALUE = 60
 _MARK = re.compile(f"{_OPEN}(\\d+){_CLOSE}")
 
 
-def marked(cfg: ConfigDict, base: ConfigDict) -> str:
+def marked(cfg: Node, base: Node) -> str:
     """Returns `cfg` as Python code; lines with values that `base` does not have end in `# was ...`."""
     changed = changes(base, cfg)
     shown = copy.deepcopy(cfg)
@@ -34,7 +33,7 @@ def marked(cfg: ConfigDict, base: ConfigDict) -> str:
     return "\n".join([*lines, *(f"# removed: {change.path} (was {_shown(change.old)})" for change in removed)])
 
 
-def changes(a: ConfigDict, b: ConfigDict) -> list[Change]:
+def changes(a: Node, b: Node) -> list[Change]:
     """Returns what differs between two configs. A value that became a dict, list or call, or was one, is one change."""
     found = diff(a, b)
     gone = {change.path for change in found if change.new is MISSING}
@@ -110,7 +109,7 @@ def _mark(node: Any, parts: tuple[Any, ...], mark: str) -> Any:
     """Returns `node` with the leaf at `parts` marked; nodes and lists are changed in place."""
     if not parts:
         return _marked_leaf(node, mark)
-    if isinstance(node, ConfigDict):
+    if isinstance(node, Node):
         own = fields(node)
         key = stored_key(node, parts[0])
         if key in (QUALNAME, CONST):
@@ -127,7 +126,7 @@ def _mark(node: Any, parts: tuple[Any, ...], mark: str) -> Any:
 
 
 def _marked_leaf(value: Any, mark: str) -> Any:
-    if isinstance(value, ConfigDict) and QUALNAME in value:
+    if isinstance(value, Node) and QUALNAME in value:
         fields(value)[QUALNAME] = f"{fields(value)[QUALNAME]}{mark}"
         return value
     text = describe(value) if isinstance(value, Reference) else inline(value)

@@ -1,18 +1,12 @@
-"""What differs between two configs, what one holds, and a name for its content."""
+"""The leaves of a config, and those in which two differ."""
 
 from __future__ import annotations
 
-import copy
-import hashlib
-import json
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from kauldron_core import paths
-from kauldron_core.konfig.json.encoding import encode
-from kauldron_core.konfig.overrides.places import find_place
 from kauldron_core.konfig.tree.evaluate import Evaluation
-from kauldron_core.konfig.tree.names_of_nodes import shown_key
+from kauldron_core.konfig.tree.labels import shown_key
 from kauldron_core.konfig.tree.nodes import fields, is_node, is_sequence
 from kauldron_core.konfig.tree.size import check_size
 
@@ -75,20 +69,3 @@ def diff(a: Any, b: Any) -> list[Change]:
 
 def _is_same(old: Any, new: Any) -> bool:
     return old is new or (type(old) is type(new) and bool(old == new)) or (old != old and new != new)
-
-
-def fingerprint(cfg: Any, *, without: Iterable[str] = ()) -> str:
-    """Returns a text that is equal for configs that describe the same: references read, the order of keys ignored.
-
-    Args:
-      cfg: The config.
-      without: Paths of leaves whose values make no difference.
-    """
-    if without := tuple(without):
-        cfg = copy.deepcopy(cfg)
-        for path in without:
-            place = find_place(cfg, path)
-            place.set(type(place.slot.current)(0))
-    body = encode(cfg, references=False, sort=True)
-    text = json.dumps(body, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:32]

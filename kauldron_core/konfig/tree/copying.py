@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kauldron_core.konfig.tree.evaluate import Evaluation
+from kauldron_core.konfig.tree.labels import shown_key
 from kauldron_core.konfig.tree.markers import CONST, QUALNAME
-from kauldron_core.konfig.tree.names_of_nodes import shown_key
 from kauldron_core.konfig.tree.nodes import (
     Node,
     blank,
@@ -22,13 +22,10 @@ from kauldron_core.konfig.tree.nodes import (
 )
 from kauldron_core.konfig.tree.references import OpRef, PathRef, Placeholder
 
-if TYPE_CHECKING:
-    from kauldron_core.konfig.tree.config_dict import ConfigDict
-
 _MEMBERS = "kauldron_core.konfig members"
 
 
-def nodes(root: Any) -> list[ConfigDict]:
+def nodes(root: Any) -> list[Any]:
     """Returns every node of a config once, the root first."""
     found: dict[int, Any] = {}
     pending = [root]
@@ -49,7 +46,7 @@ def nodes(root: Any) -> list[ConfigDict]:
     return list(found.values())
 
 
-def walk(root: Any, *, operands: bool) -> Iterator[tuple[tuple[Any, ...], ConfigDict]]:
+def walk(root: Any, *, operands: bool) -> Iterator[tuple[tuple[Any, ...], Any]]:
     """Yields every node of a config once with its path (the first one, where a node is shared).
 
     Args:
@@ -78,7 +75,7 @@ def _reversed_entries(values: Any) -> list[tuple[int, Any]]:
     return [(index, values[index]) for index in range(len(values) - 1, -1, -1)]
 
 
-def deepcopy(root: ConfigDict, memo: dict[Any, Any] | None = None) -> ConfigDict:
+def deepcopy(root: Any, memo: dict[Any, Any] | None = None) -> Any:
     """Returns a copy in which shared nodes stay shared and references point into the copy."""
     memo = {} if memo is None else memo
     members: set[int] = memo.setdefault(_MEMBERS, set())
@@ -86,16 +83,14 @@ def deepcopy(root: ConfigDict, memo: dict[Any, Any] | None = None) -> ConfigDict
     return _copy_node(root, memo)
 
 
-def _copy_node(node: ConfigDict, memo: dict[Any, Any]) -> ConfigDict:
+def _copy_node(node: Any, memo: dict[Any, Any]) -> Any:
     known = memo.get(id(node))
     if known is not None:
         return known
-    copied = type(node).__new__(type(node))
+    copied: Any = object.__new__(kind_of(node))
     memo[id(node)] = copied
-    state = dict(vars(node))
-    state["_fields"] = {}
-    vars(copied).update(state)
-    copied_fields = state["_fields"]
+    copied_fields: dict[Any, Any] = {}
+    copied.__dict__.update({**vars(node), "_fields": copied_fields})
     for key, value in fields(node).items():
         copied_fields[key] = value if kind_of(value) in _ATOMS else _copy_value(value, memo)
     return copied
@@ -189,7 +184,7 @@ def _merge_node(target: Any, source: Any, memo: dict[Any, Any]) -> None:
             target[key] = _copy_value(value, memo)
 
 
-def _merge_field(target: ConfigDict, key: Any, value: Any) -> None:
+def _merge_field(target: Any, key: Any, value: Any) -> None:
     old = fields(target).get(stored_key(target, key))
     if is_a(value, Mapping) and _merges(old, value):
         merge(old, value)
@@ -206,7 +201,7 @@ def _merges(old: Any, new: Any) -> bool:
     return QUALNAME not in new or (QUALNAME in old and old[QUALNAME] == new[QUALNAME])
 
 
-def without_references(root: ConfigDict) -> ConfigDict:
+def without_references(root: Any) -> Any:
     """Returns a deep copy in which every reference is replaced by what it stands for."""
     evaluation = Evaluation()
     memo: dict[Any, Any] = {}
@@ -228,7 +223,7 @@ def without_references(root: ConfigDict) -> ConfigDict:
     return copied(root)
 
 
-def to_dict(root: ConfigDict, *, preserve: bool) -> dict[Any, Any]:
+def to_dict(root: Any, *, preserve: bool) -> dict[Any, Any]:
     """Returns the config as nested dicts that share what the config shares."""
     evaluation = Evaluation()
     memo: dict[int, Any] = {}

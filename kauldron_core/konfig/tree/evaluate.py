@@ -8,9 +8,9 @@ from typing import Any
 from kauldron_core.errors import ConfigError, unknown_name
 from kauldron_core.konfig.calls.targets import find_target, split
 from kauldron_core.konfig.tree import operations
+from kauldron_core.konfig.tree.building import Builder
 from kauldron_core.konfig.tree.markers import CONST
-from kauldron_core.konfig.tree.nodes import Node, config_class, fields, is_a, is_node, is_sequence, kind_of, stored_key
-from kauldron_core.konfig.tree.normalize import Builder
+from kauldron_core.konfig.tree.nodes import Node, fields, is_a, is_node, is_sequence, kind_of, stored_key
 from kauldron_core.konfig.tree.references import (
     LAZY,
     OpRef,
@@ -129,10 +129,11 @@ class Evaluation:
             raise ReferenceFailed(f"{describe(ref)}: {type(error).__name__}: {error}") from error
 
     def _call(self, ref: OpRef) -> Any:
-        function, *args = (self._operand(arg) for arg in ref.konfig_args)
-        function = self._callable(function, tuple(args), ref)
+        named, *args = (self._operand(arg) for arg in ref.konfig_args)
+        function = self._callable(named, tuple(args), ref)
         made = function(*args, **{name: self._operand(arg) for name, arg in ref.konfig_kwargs.items()})
-        return made if self._is_trusted(ref) else _distrusted(made)
+        # Methods of plain values make plain values; what else a file may call, a node of it names.
+        return made if self._is_trusted(ref) or not is_node(named) else _distrusted(made, kind_of(named))
 
     def _operand(self, value: Any) -> Any:
         """Returns the value of an operand, in lists too."""
@@ -156,11 +157,12 @@ class Evaluation:
         return self._trusted and ref.konfig_trusted
 
 
-def _distrusted(made: Any) -> Any:
+def _distrusted(made: Any, node_class: type[Any]) -> Any:
     """Returns what a function in a file made; dicts in it are nodes that came from that file, whatever they name."""
     if is_sequence(made):
-        return kind_of(made)(_distrusted(item) for item in made) if kind_of(made) in (list, tuple) else made
-    return Builder(config_class(), trusted=False).convert(made) if is_a(made, Mapping) and not is_node(made) else made
+        entries = (_distrusted(item, node_class) for item in made)
+        return kind_of(made)(entries) if kind_of(made) in (list, tuple) else made
+    return Builder(node_class, trusted=False).convert(made) if is_a(made, Mapping) and not is_node(made) else made
 
 
 def _is_safe_method(function: Any) -> bool:

@@ -33,19 +33,6 @@ def is_sequence(value: Any) -> bool:
     return isinstance(value, (list, tuple))
 
 
-_classes: list[type[Any]] = []
-
-
-def register_class(node_class: type[Any]) -> None:
-    """Sets the class of new nodes. The module of the class does so: it stands above what makes nodes."""
-    _classes[:] = [node_class]
-
-
-def config_class() -> type[Any]:
-    """Returns the class of new nodes."""
-    return _classes[0]
-
-
 def fields(node: Node) -> dict[Any, Any]:
     """Returns the fields of a node as they are stored, references unread."""
     return vars(node)["_fields"]

@@ -6,9 +6,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from kauldron_core.konfig.tree.config_dict import ConfigDict
 from kauldron_core.konfig.tree.markers import CONST, QUALNAME
-from kauldron_core.konfig.tree.nodes import blank, fields, is_node, is_trusted, origin
+from kauldron_core.konfig.tree.nodes import Node, blank, fields, is_node, is_trusted, kind_of, origin
 from kauldron_core.konfig.tree.references import OpRef, PathRef, Placeholder
 
 
@@ -40,16 +39,16 @@ def _undecorated(fn: Callable[..., Any]) -> Callable[..., Any]:
     return getattr(fn, "konfig_undecorated", fn)
 
 
-def ref_copy(cfg: ConfigDict) -> Any:
+def ref_copy(cfg: Node) -> Any:
     """Returns a config that follows `cfg` field by field, until a field is set in the copy.
 
     Changes of the copy do not reach `cfg`. Fields that `cfg` gains later are not followed.
     """
-    made: dict[int, ConfigDict] = {}
+    made: dict[int, Any] = {}
 
-    def copied(node: ConfigDict) -> ConfigDict:
+    def copied(node: Node) -> Any:
         if id(node) not in made:
-            made[id(node)] = follower = blank(ConfigDict, trusted=is_trusted(node), origin=origin(node))
+            made[id(node)] = follower = blank(kind_of(node), trusted=is_trusted(node), origin=origin(node))
             own = fields(follower)
             for key, value in fields(node).items():
                 value = value.value if type(value) is Placeholder else value

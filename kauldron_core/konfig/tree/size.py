@@ -7,7 +7,7 @@ from typing import Any
 from kauldron_core import paths
 from kauldron_core.errors import ConfigError
 from kauldron_core.konfig.tree.evaluate import Evaluation
-from kauldron_core.konfig.tree.names_of_nodes import shown_key
+from kauldron_core.konfig.tree.labels import shown_key
 from kauldron_core.konfig.tree.nodes import fields, is_node, is_sequence
 from kauldron_core.konfig.tree.references import PathRef
 

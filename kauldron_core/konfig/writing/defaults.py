@@ -8,9 +8,9 @@ from typing import Any
 from kauldron_core.errors import ConfigError
 from kauldron_core.konfig.calls.targets import find_loaded
 from kauldron_core.konfig.tree import copying
-from kauldron_core.konfig.tree.config_dict import ConfigDict
 from kauldron_core.konfig.tree.markers import QUALNAME
 from kauldron_core.konfig.tree.nodes import fields, origin
+from kauldron_core.konfig.writing.config_dict import ConfigDict
 
 _defaults: list[ConfigDict] = []
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import ModuleType
 
 from kauldron_core.errors import ConfigError, unknown_name
-from kauldron_core.konfig.tree.config_dict import ConfigDict
+from kauldron_core.konfig.writing.config_dict import ConfigDict
 
 
 def get_config_from_module(module: ModuleType, cli_str_arg: str = "") -> ConfigDict:

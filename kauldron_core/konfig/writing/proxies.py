@@ -8,9 +8,9 @@ from typing import Any, NoReturn
 
 from kauldron_core.errors import ConfigError, unknown_name
 from kauldron_core.konfig.calls.targets import display
-from kauldron_core.konfig.tree.config_dict import ConfigDict
 from kauldron_core.konfig.tree.markers import CONST, QUALNAME
 from kauldron_core.konfig.writing import defaults
+from kauldron_core.konfig.writing.config_dict import ConfigDict
 
 
 class Proxy:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from kauldron_core import konfig, sweeps
+from kauldron_core import konfig
 from kauldron_core.packs.planning.differences import DATA_SEED, SEED
 from kauldron_core.packs.planning.tracing import build, quickly_compiled, stacked_arguments, tables_among, values_of
 from kauldron_core.packs.running.programs import PackedPrograms
@@ -84,9 +84,8 @@ class Member:
 
     def replaced(self, values: Mapping[str, Any]) -> Member:
         """Returns the trial with other values of some leaves."""
-        trial = sweeps.Trial(index=0, name="", overrides=tuple(values.items()), fingerprint="")
         has_own_order = any(path in (SEED, DATA_SEED) for path in values)
-        return Member(trial.config(self.cfg), None if has_own_order else self.batches)
+        return Member(konfig.with_values(self.cfg, values), None if has_own_order else self.batches)
 
     def value(self, path: str) -> Any:
         """Returns the value of a leaf."""

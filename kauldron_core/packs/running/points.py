@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from kauldron_core import konfig, paths, rundir, sweeps
+from kauldron_core import konfig, paths, rundir
 from kauldron_core.errors import ConfigError, unknown_name
 from kauldron_core.packs.planning.tracing import tables_among, values_of
 from kauldron_core.packs.rules.rule import Point, Rule
@@ -135,7 +135,7 @@ def _point(cfg: Any, wanted: Iterable[str]) -> dict[str, float]:
 
 
 def _with(cfg: Any, point: Point) -> Any:
-    return sweeps.Trial(0, "", tuple(point.items()), "").config(cfg)
+    return konfig.with_values(cfg, point)
 
 
 def _floats_that_differ(configs: Sequence[Any], arguments: Sequence[str]) -> list[str]:

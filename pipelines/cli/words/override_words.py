@@ -6,8 +6,7 @@ import re
 from collections.abc import Sequence
 
 from kauldron_core import paths
-from kauldron_core.errors import ConfigError
-from kauldron_core.konfig.overrides.refusal import shown
+from kauldron_core.errors import ConfigError, shown
 from kauldron_core.konfig.overrides.splitting import is_unfinished, split_outside
 from pipelines.cli.words.tokens import Misread, Token
 

@@ -7,8 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from kauldron_core.errors import closest
-from kauldron_core.konfig.overrides.refusal import shown
+from kauldron_core.errors import closest, shown
 from kauldron_core.konfig.overrides.splitting import partition_key, split_outside
 from pipelines.cli.words.override_words import ROOTS, OverrideWords, has_word, is_config_file, split_root, without_value
 from pipelines.cli.words.tokens import Misread, Token

@@ -8,7 +8,7 @@ import pytest
 
 from kauldron_core import konfig
 from kauldron_core.errors import ConfigError
-from kauldron_core.konfig.calls.signatures import arguments_of
+from kauldron_core.konfig.calls.signatures import signature_of
 
 with konfig.imports():
     import functools as cfunctools
@@ -108,7 +108,7 @@ def test_targets_that_are_not_imported_are_checked_when_resolved(tmp_path, monke
 
 def test_builtin_functions_without_a_signature_take_anything():
     assert konfig.resolve({"__qualname__": "builtins:dict", "a": 1}) == {"a": 1}
-    assert arguments_of(dict) is None
+    assert signature_of(dict) is None
 
 
 def test_wrapped_and_unhashable_targets():
@@ -121,8 +121,8 @@ def test_wrapped_and_unhashable_targets():
 
         def __call__(self, x): ...
 
-    assert arguments_of(wrapper).by_name == {"a", "b"}
-    assert arguments_of(Unhashable()).by_name == {"x"}
+    assert signature_of(wrapper).by_name == {"a", "b"}
+    assert signature_of(Unhashable()).by_name == {"x"}
 
 
 def sample_function(a, b=1): ...

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from kauldron_core import konfig
 from kauldron_core.errors import ConfigError
-from kauldron_core.konfig.json import decoding
-from kauldron_core.konfig.tree import operations
+from kauldron_core.konfig.tree import marked, operations
 from tests.kauldron_core.konfig.hostile import HOSTILE, call, const, op, ref
 
 UNTOUCHED = ("antigravity", "runpy", "code", "timeit", "pty")
@@ -328,7 +327,7 @@ WORDS = st.sampled_from([*NAMES, "a", "a.b", "a[0]", "x.y.z", *operations.ALL, "
 SCALARS = st.none() | st.booleans() | st.integers(-3, 10**6) | st.floats() | WORDS | st.text(max_size=4)
 MARKERS = st.sampled_from(
     [
-        *sorted(decoding.MARKED),
+        *sorted(marked.MARKED),
         "__qualname__",
         "__const__",
         "__id__",

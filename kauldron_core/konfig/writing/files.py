@@ -10,11 +10,11 @@ from typing import Any, Final
 
 from kauldron_core.errors import ConfigError, DamagedFile
 from kauldron_core.konfig.json.encoding import encode
-from kauldron_core.konfig.tree.config_dict import ConfigDict
+from kauldron_core.konfig.tree.building import Builder
 from kauldron_core.konfig.tree.markers import FORMAT
 from kauldron_core.konfig.tree.nodes import blank, is_a
-from kauldron_core.konfig.tree.normalize import Builder
 from kauldron_core.konfig.tree.origins import Origin
+from kauldron_core.konfig.writing.config_dict import ConfigDict
 
 VERSION: Final = 1
 _log = logging.getLogger(__name__)

@@ -1,12 +1,11 @@
-"""The evaluators in the config of an experiment, and what identifies the numbers that they give."""
+"""The evaluators in the config of an experiment, and what identifies the numbers that they give; read without JAX."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from kauldron_core.konfig.tree.comparing import fingerprint
-from kauldron_core.konfig.tree.config_dict import ConfigDict
+from kauldron_core.konfig import ConfigDict, fingerprint
 
 INHERITED: Mapping[str, str] = {"ds": "eval_ds", "losses": "train_losses", "metrics": "train_metrics"}
 """Where an experiment keeps what its evaluators leave unset, if under another name."""

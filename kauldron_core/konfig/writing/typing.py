@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Protocol, TypeVar
 
-from kauldron_core.konfig.tree.config_dict import ConfigDict
+from kauldron_core.konfig.writing.config_dict import ConfigDict
 
 _T = TypeVar("_T")
 

@@ -16,9 +16,8 @@ from typing import Any, Final
 
 from kauldron_core import paths
 from kauldron_core.errors import ConfigError
-from kauldron_core.konfig.calls import signatures
 from kauldron_core.konfig.calls.public_names import importable_name
-from kauldron_core.konfig.json import decoding
+from kauldron_core.konfig.tree import arguments, marked
 from kauldron_core.konfig.tree.markers import CONST, ID, QUALNAME, RAW
 from kauldron_core.konfig.tree.nodes import FieldReference, Node, blank, fields, is_a, kind_of, origin
 from kauldron_core.konfig.tree.origins import Origin, caller
@@ -121,9 +120,9 @@ class Builder:
                 continue
             if type(key) is str:
                 if key.startswith(RAW):
-                    key = decoding.key(key, trusted=self._trusted)
+                    key = marked.key(key, trusted=self._trusted)
                 elif key.startswith("__"):
-                    decoding.refuse_unknown_marker(key, at=self.place())
+                    marked.refuse_unknown_marker(key, at=self.place())
             elif type(key) is int and not is_plain:
                 key = str(key)
             target[key] = self.below(key, value)
@@ -143,7 +142,7 @@ class Builder:
         if CONST in own and len(own) > 1:
             raise ConfigError(f"{self.place()}: the constant {name} cannot have arguments")
         if QUALNAME in own and self._trusted:
-            signatures.check_call(node, at=self.place())
+            arguments.check_call(node, at=self.place())
 
     def below(self, key: Any, value: Any) -> Any:
         """Converts a value that lies at `key` of the one being converted."""
@@ -180,11 +179,9 @@ class Builder:
     def _dict(self, value: Any) -> Any:
         if id(value) in self._made:
             return self._made[id(value)]
-        is_marked = len(value) <= decoding.MAX_MARKED and any(
-            type(key) is str and key in decoding.MARKED for key in value
-        )
+        is_marked = len(value) <= marked.MAX_MARKED and any(type(key) is str and key in marked.MARKED for key in value)
         if is_marked:
-            return decoding.Marked(self, value).read()
+            return marked.Marked(self, value).read()
         if ID in value and (len(value) == 1 or self._hashable(value[ID]) in self._shared):
             return self._known(value[ID])  # Kauldron writes the content again each time.
         node = blank(self._node_class, trusted=self._trusted, origin=self.origin)
@@ -248,7 +245,7 @@ class Builder:
             return value
         if is_a(value, str):
             return str(value)
-        if decoding.is_number_of_numpy(value):
+        if marked.is_number_of_numpy(value):
             return value
         if is_a(value, Mapping) and kind_of(value).__name__ in ("FrozenDict", "immutabledict"):
             return self._dict(dict(value))
@@ -274,8 +271,8 @@ class Builder:
         return known
 
     def _partial(self, value: functools.partial[Any]) -> Any:
-        arguments = {str(index): arg for index, arg in enumerate((value.func, *value.args))}
-        return self._dict({QUALNAME: "functools:partial", **arguments, **value.keywords})
+        positional = {str(index): arg for index, arg in enumerate((value.func, *value.args))}
+        return self._dict({QUALNAME: arguments.PARTIAL, **positional, **value.keywords})
 
     def _union(self, value: types.UnionType) -> Any:
         first, *others = (None if kind is type(None) else kind for kind in value.__args__)

@@ -7,7 +7,7 @@ import base64
 import enum
 import pathlib
 import re
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
 from kauldron_core import paths
 from kauldron_core.errors import ConfigError, unknown_name
@@ -15,9 +15,6 @@ from kauldron_core.konfig.calls.targets import find_target
 from kauldron_core.konfig.tree import markers, operations
 from kauldron_core.konfig.tree.references import OpRef, PathRef, Placeholder
 from kauldron_core.konfig.trusting.rules import UntrustedError
-
-if TYPE_CHECKING:
-    from kauldron_core.konfig.tree.normalize import Builder
 
 MARKED: Final = frozenset(
     {
@@ -59,16 +56,47 @@ _PATH_CLASSES: Final = (
 )
 
 
+class Reader(Protocol):
+    """Reads what a marked dict holds, and knows the config around it."""
+
+    @property
+    def root(self) -> Any:
+        """The outermost node: what references of a file start from."""
+        ...
+
+    @property
+    def shared(self) -> dict[Any, Any]:
+        """What files share, by the number that they gave it."""
+        ...
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether the nodes were written by code that runs here."""
+        ...
+
+    def place(self) -> str:
+        """Returns where the marked dict stands, for messages."""
+        ...
+
+    def convert(self, value: Any) -> Any:
+        """Returns the config form of a value."""
+        ...
+
+    def below(self, key: Any, value: Any) -> Any:
+        """Returns the config form of a value that lies at `key` of the marked dict."""
+        ...
+
+
 class Marked:
     """Reads one marked dict.
 
     Args:
-      builder: Who reads what the dict holds.
+      reader: Reads what the dict holds.
       source: The dict.
     """
 
-    def __init__(self, builder: Builder, source: dict[str, Any]) -> None:
-        self._builder = builder
+    def __init__(self, reader: Reader, source: dict[str, Any]) -> None:
+        self._reader = reader
         self._source = source
 
     def read(self) -> Any:
@@ -76,16 +104,16 @@ class Marked:
         marker = next(key for key in self._source if key in MARKED)
         for key in self._source:
             if key != marker and key not in (beside := _BESIDE.get(marker, ())):
-                raise ConfigError(unknown_name(f"key beside {marker}", str(key), beside, at=self._builder.place()))
+                raise ConfigError(unknown_name(f"key beside {marker}", str(key), beside, at=self._reader.place()))
         try:
             return getattr(self, f"_read{marker.rstrip('_')}")(self._source[marker])
         except (TypeError, ValueError, AttributeError, OverflowError, LookupError) as error:
             if isinstance(error, ConfigError):
                 raise
-            raise ConfigError(f"{self._builder.place()}: not a valid {marker}: {error}") from None
+            raise ConfigError(f"{self._reader.place()}: not a valid {marker}: {error}") from None
 
     def _convert(self, value: Any, key: Any = 0) -> Any:
-        return self._builder.below(key, value)
+        return self._reader.below(key, value)
 
     def _read__tuple(self, value: list[Any]) -> tuple[Any, ...]:
         return tuple(self._convert(item, index) for index, item in enumerate(_list(value)))
@@ -111,14 +139,14 @@ class Marked:
 
     def _read__enum(self, value: str) -> Any:
         try:
-            return enum_member(value, trusted=self._builder.is_trusted)
+            return enum_member(value, trusted=self._reader.is_trusted)
         except UntrustedError:
-            return self._builder.convert({markers.CONST: value})  # Refused when it is resolved, not when it is read.
+            return self._reader.convert({markers.CONST: value})  # Refused when it is resolved, not when it is read.
 
     def _read__path(self, value: str) -> pathlib.PurePath:
         name = self._source.get("class", "pathlib:Path")
         if name not in _PATH_CLASSES:
-            raise ConfigError(unknown_name("class of paths", str(name), _PATH_CLASSES, at=self._builder.place()))
+            raise ConfigError(unknown_name("class of paths", str(name), _PATH_CLASSES, at=self._reader.place()))
         return find_target(name, trusted=True)(value)
 
     def _read__dtype(self, value: Any) -> Any:
@@ -144,38 +172,38 @@ class Marked:
 
     def _read__unsaved(self, value: Any) -> Any:
         raise ConfigError(
-            f"{self._builder.place()}: the file says {value!r}: it is a best-effort copy and cannot be read"
+            f"{self._reader.place()}: the file says {value!r}: it is a best-effort copy and cannot be read"
         )
 
     def _read__placeholder(self, value: str | None) -> Placeholder:
         shared_id = self._source.get(markers.ID)
         if value is None:
-            known = self._builder.shared.get(shared_id)
+            known = self._reader.shared.get(shared_id)
             if not isinstance(known, Placeholder):
-                raise ConfigError(f"{self._builder.place()}: no placeholder before it has the __id__ {shared_id!r}")
+                raise ConfigError(f"{self._reader.place()}: no placeholder before it has the __id__ {shared_id!r}")
             return known
-        kind = find_target(value, trusted=self._builder.is_trusted)
+        kind = find_target(value, trusted=self._reader.is_trusted)
         if not isinstance(kind, type):
-            raise ConfigError(f"{self._builder.place()}: {value} is not a type")
+            raise ConfigError(f"{self._reader.place()}: {value} is not a type")
         made = Placeholder(kind, required=self._source.get("required") is True)
         made.value = self._convert(self._source.get("value"), "value")
         if shared_id is not None:
-            self._builder.shared[shared_id] = made
+            self._reader.shared[shared_id] = made
         return made
 
     def _read__ref(self, value: Any) -> PathRef:
         if not isinstance(value, str):
-            raise ConfigError(f"{self._builder.place()}: a reference is the text of a path")
-        return PathRef(self._builder.root, paths.parse(value), trusted=self._builder.is_trusted)
+            raise ConfigError(f"{self._reader.place()}: a reference is the text of a path")
+        return PathRef(self._reader.root, paths.parse(value), trusted=self._reader.is_trusted)
 
     def _read__op(self, value: str) -> OpRef:
         if value not in operations.ALL:
-            raise ConfigError(unknown_name("operation", str(value), sorted(operations.ALL), at=self._builder.place()))
+            raise ConfigError(unknown_name("operation", str(value), sorted(operations.ALL), at=self._reader.place()))
         args = tuple(self._convert(arg, index) for index, arg in enumerate(_list(self._source.get("args", []))))
         given: dict[str, Any] = self._source.get("kwargs", {})
         kwargs = {name: self._convert(arg, name) for name, arg in given.items()}
         operations.check_operands(value, args, kwargs)
-        return OpRef(value, args, kwargs, trusted=self._builder.is_trusted)
+        return OpRef(value, args, kwargs, trusted=self._reader.is_trusted)
 
 
 def enum_member(text: str, *, trusted: bool) -> enum.Enum:

@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 from kauldron_core.errors import ConfigError
 from kauldron_core.konfig.tree import copying
-from kauldron_core.konfig.tree.config_dict import ConfigDict
+from kauldron_core.konfig.writing.config_dict import ConfigDict
 
 
 class FrozenConfigDict(ConfigDict):

@@ -13,14 +13,14 @@ from collections.abc import Generator, Mapping
 from typing import Any, NoReturn, Self
 
 from kauldron_core.errors import ConfigError, unknown_name
-from kauldron_core.konfig.calls import signatures
-from kauldron_core.konfig.json import decoding, encoding
-from kauldron_core.konfig.showing import printing
-from kauldron_core.konfig.tree import casting, copying, names_of_nodes, nodes
+from kauldron_core.konfig.json import encoding
+from kauldron_core.konfig.showing import html, printing
+from kauldron_core.konfig.tree import arguments, casting, copying, marked, nodes
+from kauldron_core.konfig.tree import labels as names_of_nodes
+from kauldron_core.konfig.tree.building import Builder
 from kauldron_core.konfig.tree.evaluate import Evaluation
 from kauldron_core.konfig.tree.markers import CONST, QUALNAME
 from kauldron_core.konfig.tree.nodes import Node, kind_of
-from kauldron_core.konfig.tree.normalize import Builder
 from kauldron_core.konfig.tree.origins import caller
 from kauldron_core.konfig.tree.references import LAZY, PathRef, Placeholder
 
@@ -136,12 +136,12 @@ class ConfigDict(Node):
 
     def _check_new(self, key: Any) -> None:
         if isinstance(key, str) and key.startswith("__"):
-            decoding.refuse_unknown_marker(key, at="cfg")
+            marked.refuse_unknown_marker(key, at="cfg")
         if self._locked:
             message = unknown_name("field", str(key), map(str, self._fields), at=self._konfig_label())
             raise KeyError(f"{message} The config is locked.")
         if QUALNAME in self._fields:
-            signatures.check_argument(self, key)
+            arguments.check_argument(self, key)
         elif CONST in self._fields:
             raise ConfigError(f"{self._konfig_label()} is a constant and has no field {key!r}")
 
@@ -265,8 +265,6 @@ class ConfigDict(Node):
         return repr(self)
 
     def _repr_html_(self) -> str:
-        from kauldron_core.konfig.showing import html  # Loaded on use: only notebooks show HTML.
-
         return html.to_html(self)
 
     def to_json(self, *, indent: int | None = None, **kwargs: Any) -> str:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -286,6 +284,5 @@ class ConfigDict(Node):
 
 
 # Functions of others ask whether something is a mapping; ml_collections does not say so of its class.
-nodes.register_class(ConfigDict)
 _MUTABLE_MAPPING: Any = collections.abc.MutableMapping
 _MUTABLE_MAPPING.register(ConfigDict)
