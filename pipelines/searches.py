@@ -34,7 +34,7 @@ def read_space(axes: Sequence[sweeps.Points], spec: Sweep) -> SearchSpace | None
 def trials_at_ends(space: SearchSpace, experiment: Experiment) -> list[sweeps.Trial]:
     """Returns trials that hold every choice and both ends of every range, to be checked and never run."""
     points = {repr(point): point for point in space.ends()}
-    return sweeps.expand(experiment.config, [sweeps.listed(points.values())])
+    return sweeps.expand(experiment.config, [sweeps.from_points(points.values())])
 
 
 def plan_search(space: SearchSpace, experiment: Experiment, trainers: Mapping[str, Any]) -> SearchPlan:
@@ -50,7 +50,7 @@ def plan_search(space: SearchSpace, experiment: Experiment, trainers: Mapping[st
 
 def _maker(experiment: Experiment) -> Callable[[int, Point], PlannedTrial]:
     def make(index: int, point: Point) -> PlannedTrial:
-        (trial,) = sweeps.expand(experiment.config, [sweeps.listed([point])])
+        (trial,) = sweeps.expand(experiment.config, [sweeps.from_points([point])])
         trial = renumbered(trial, index, _WIDTH)
         return PlannedTrial(
             name=trial.name,

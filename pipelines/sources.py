@@ -17,6 +17,7 @@ from kauldron_core.errors import ConfigError, DamagedFile, first_line
 from kauldron_core.konfig.calls.hints import Misfit
 from kauldron_core.konfig.overrides.places import find_place
 from kauldron_core.konfig.trusting.code_copies import copy_code
+from kauldron_core.konfig.writing.files import from_data
 from pipelines.experiment import Experiment
 from pipelines.recorded_command import recorded_command
 from ray_cluster.spec import Sweep
@@ -129,7 +130,7 @@ def _fill(spec: konfig.ConfigDict, known: Mapping[str, Any], run: rundir.RunDir)
       ConfigError: If a value does not fit its field.
     """
     at = f"{run.sweep_path}: run."
-    for name, value in konfig.from_data(known, source=str(run.sweep_path)).items():
+    for name, value in from_data(known, source=str(run.sweep_path)).items():
         if name not in Sweep.__dataclass_fields__:
             continue  # A later version may know it.
         place = find_place(spec, name, flag=at)

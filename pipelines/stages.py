@@ -195,7 +195,7 @@ class RetrainStage:
             # Of trials that differ in their seed alone the best one stands for all.
             firsts = {repr(points[name]): name for name in reversed(chosen)}
             kept = [name for name in chosen if name in firsts.values()]
-            axes = [sweeps.listed([points[name] for name in kept])]
+            axes = [sweeps.from_points([points[name] for name in kept])]
             prepared = planning.prepare_experiment(experiment, axes, run_spec, command=_command(context))
             if self.start_from == "checkpoint":
                 for at, trial in enumerate(prepared.plan.trials):

@@ -9,12 +9,12 @@ from typing import Any, Self
 
 import jax
 
-from kauldron_core import konfig
 from kauldron_core.data.iterator import DataIterator
 from kauldron_core.data.schedule import BatchSchedule, Remainder, remainder_mode
 from kauldron_core.data.shared import Shared
 from kauldron_core.data.transforms.apply import check_transforms
 from kauldron_core.errors import ConfigError
+from kauldron_core.konfig.resolving.uncalled import refuse_uncalled
 
 PADDING_MASK = "padding_mask"
 """Key of the `bool[batch]` mask in a padded batch: True for real examples."""
@@ -68,7 +68,7 @@ class Pipeline(abc.ABC):
             object.__setattr__(self, name, as_tuple(getattr(self, name)))
             for index, transform in enumerate(getattr(self, name)):
                 if isinstance(transform, type):  # Functions are transforms.
-                    konfig.refuse_uncalled(transform, at=f"{self}.{name}[{index}]")
+                    refuse_uncalled(transform, at=f"{self}.{name}[{index}]")
         check_transforms(self.record_transforms)
         check_transforms(self.whole_batch_transforms, of_batches=True)
         self._share_data()

@@ -10,13 +10,13 @@ import time
 from collections.abc import Mapping
 from typing import Any, ClassVar, Protocol
 
-from kauldron_core import konfig
 from kauldron_core.data import check_shares
 from kauldron_core.errors import ConfigError
 from kauldron_core.evals.results import Collected, EvalResult
 from kauldron_core.evals.run_strategies import RunStrategy
 from kauldron_core.evaluator_nodes import INHERITED
 from kauldron_core.forward import AuxiliariesState, RngStreams, TrainState
+from kauldron_core.konfig.resolving.uncalled import refuse_uncalled
 from kauldron_core.metrics import directions_of
 from kauldron_core.rundir import Better
 
@@ -59,7 +59,7 @@ class CollectingEvaluator(abc.ABC):
 
     def __post_init__(self):
         for name in ("run", "ds", "model", "rng_streams", "init_transform"):
-            konfig.refuse_uncalled(getattr(self, name), at=name)
+            refuse_uncalled(getattr(self, name), at=name)
 
     @property
     def needs_opt_state(self) -> bool:

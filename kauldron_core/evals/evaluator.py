@@ -14,7 +14,6 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from kauldron_core import konfig
 from kauldron_core.errors import ConfigError
 from kauldron_core.evals.collecting import CollectingEvaluator, EvaluationStopped, for_eval
 from kauldron_core.evals.collector import Collector
@@ -32,6 +31,7 @@ from kauldron_core.forward import (
     padding_mask_of,
     reads,
 )
+from kauldron_core.konfig.resolving.uncalled import refuse_uncalled
 from kauldron_core.losses import named_losses
 from kauldron_core.sharding import ShardingStrategy
 
@@ -76,7 +76,7 @@ class Evaluator(CollectingEvaluator):
     def __post_init__(self):
         super().__post_init__()
         for name in ("walk", "losses", "metrics", "sharding", "precision", "per_example"):
-            konfig.refuse_uncalled(getattr(self, name), at=name)
+            refuse_uncalled(getattr(self, name), at=name)
         if self.walk is not None and self.num_batches is not None:
             raise ConfigError(f"evals.{self.name}: walk and num_batches both say which batches to take. Set one.")
         self._walk.check(self.run, at=f"evals.{self.name}.walk")

@@ -15,6 +15,7 @@ import jax
 import numpy as np
 
 from kauldron_core import konfig
+from kauldron_core.konfig.resolving.build import named_objects
 
 Number = int | float
 
@@ -72,7 +73,7 @@ class Blueprint:
 
     @functools.cached_property
     def _targets(self) -> tuple[Any, ...]:
-        return konfig.named_objects(self.cfg)
+        return named_objects(self.cfg)
 
 
 def as_arguments(numbers: Mapping[str, Number]) -> dict[str, jax.Array]:

@@ -106,22 +106,22 @@ class RandomAxis:
 
 
 @dataclass(frozen=True)
-class Listed:
+class PointList:
     """Points written out one by one, as `sweep()` functions and files of trials do; each may set other paths."""
 
-    listed: tuple[Point, ...]
+    rows: tuple[Point, ...]
 
     is_random = False
 
     @property
     def paths(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(path for point in self.listed for path, _ in point))
+        return tuple(dict.fromkeys(path for point in self.rows for path, _ in point))
 
     def __len__(self) -> int:
-        return len(self.listed)
+        return len(self.rows)
 
     def points(self, num_samples: int = 1, seed: int = 0) -> list[Point]:
-        return list(self.listed)
+        return list(self.rows)
 
 
 @dataclass(frozen=True)
@@ -235,9 +235,9 @@ def chain(*parts: Points) -> Chain:
     return Chain(parts)
 
 
-def listed(points: Iterable[Mapping[str, Any] | Sequence[tuple[str, Any]]]) -> Listed:
+def from_points(points: Iterable[Mapping[str, Any] | Sequence[tuple[str, Any]]]) -> PointList:
     """Returns points written as dictionaries of overrides."""
-    return Listed(tuple(tuple(point.items() if isinstance(point, Mapping) else point) for point in points))
+    return PointList(tuple(tuple(point.items() if isinstance(point, Mapping) else point) for point in points))
 
 
 def num_points(parts: Iterable[Points], num_samples: int = 1) -> int:

@@ -22,7 +22,7 @@ from kauldron_core.konfig.tree.references import Node
 from kauldron_core.konfig.writing.config_dict import ConfigDict
 from kauldron_core.konfig.writing.files import load
 from kauldron_core.konfig.writing.proxies import Proxy
-from kauldron_core.sweeps.axes import Listed, listed
+from kauldron_core.sweeps.axes import PointList, from_points
 from kauldron_core.sweeps.config_import import ImportedFile, import_file
 from kauldron_core.sweeps.trials_file import read_points
 from kauldron_core.sweeps.user_code import call_user
@@ -48,13 +48,13 @@ class ConfigFile:
     imported: ImportedFile | None = None
     aliases: Aliases | None = None
 
-    def sweep(self, name: str = "") -> Listed:
+    def sweep(self, name: str = "") -> PointList:
         """Returns the points of `sweep()` or `sweep_NAME()`.
 
         Raises:
           ConfigError: When there is no such function, or it yields something else than dictionaries of overrides.
         """
-        return listed(_points(self, name))
+        return from_points(_points(self, name))
 
 
 def load_config_file(path: str, args: Mapping[str, str] | None = None, *, root: str | Path | None = None) -> ConfigFile:
@@ -207,7 +207,7 @@ def _unknown_sweep(config_file: ConfigFile, flag: str, name: str) -> str:
     return unknown_name("sweep function", name, names, at=f"{flag} ({config_file.path})")
 
 
-def read_trials(path: str | Path, cfg: Any, *, aliases: Aliases | None = None) -> Listed:
+def read_trials(path: str | Path, cfg: Any, *, aliases: Aliases | None = None) -> PointList:
     """Returns the points of a file with one trial a line.
 
     A line is `PATH=VALUE PATH=VALUE`, quoted as on a command line, or a JSON object of values by path. Blank lines
@@ -216,4 +216,4 @@ def read_trials(path: str | Path, cfg: Any, *, aliases: Aliases | None = None) -
     Raises:
       ConfigError: With file and line, when a line cannot be read.
     """
-    return listed(read_points(Path(path), cfg, aliases))
+    return from_points(read_points(Path(path), cfg, aliases))

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, get_args
 
 import jax
 
-from kauldron_core import konfig, rundir
+from kauldron_core import rundir
 from kauldron_core.data import Pipeline, check_shares
 from kauldron_core.errors import ConfigError, unknown_name
 from kauldron_core.evals import Evaluator
+from kauldron_core.konfig.resolving.uncalled import refuse_uncalled
 from kauldron_core.losses import named_losses
 from kauldron_core.sharding import IndivisibleError
 from kauldron_core.train.step import checks
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 def check(trainer: Trainer) -> None:
     """Raises ConfigError if a part is missing, or a field holds what it can't."""
     for name in _OBJECTS:
-        konfig.refuse_uncalled(getattr(trainer, name), at=name)
+        refuse_uncalled(getattr(trainer, name), at=name)
     for name in ("train_ds", "model", "optimizer"):
         if getattr(trainer, name) is None:
             raise ConfigError(f"{name}: unset. A Trainer needs train_ds, model, optimizer and train_losses.")

@@ -10,6 +10,9 @@ import click
 
 from kauldron_core import konfig, rundir, sweeps
 from kauldron_core.errors import ConfigError
+from kauldron_core.konfig.showing.changes import change_texts, pretty_diff, value_changes
+from kauldron_core.konfig.showing.leaves import leaves_of
+from kauldron_core.konfig.tree.comparing import Change
 from pipelines import experiment as experiments
 from pipelines.cli.commands import LazyGroup, OverrideCommand, sorted_words
 from pipelines.cli.trust import trust_code, trust_options
@@ -67,10 +70,10 @@ def show(ctx: click.Context, form: str, trial: int | None, trust: Sequence[str],
     if form == "json":
         # The marks go to standard error, so that what is printed stays JSON.
         echo(konfig.to_json(cfg, indent=2))
-        for change in konfig.changes(base, cfg):
+        for change in value_changes(base, cfg):
             echo(f"changed: {_line(change)}", err=True)
         return
-    for line in konfig.marked(cfg, base).splitlines():
+    for line in pretty_diff(cfg, base).splitlines():
         is_marked = "  # was " in line or "  # new" in line or line.startswith("# removed")
         echo(line, colour="yellow" if is_marked else None)
 
@@ -89,12 +92,12 @@ def diff(ctx: click.Context, trust: Sequence[str], trust_run: bool) -> None:
         cfg = _overridden(_read(words.words[0], words.args), words)
     else:
         base, cfg = _before_and_after(words)
-    changes = konfig.changes(base.config if isinstance(base, sweeps.ConfigFile) else base, cfg)
+    changes = value_changes(base.config if isinstance(base, sweeps.ConfigFile) else base, cfg)
     if not changes:
         echo("no difference")
     console = make_console()
     if changes and console.is_terminal:
-        rows = [konfig.shown_change(change) for change in changes]
+        rows = [change_texts(change) for change in changes]
         console.print(make_table([("path", "left"), ("first", "left"), ("second", "left")], rows))
         return
     for change in changes:
@@ -135,7 +138,7 @@ def schema(ctx: click.Context, show_all: bool, trust: Sequence[str], trust_run: 
     """
     words = _trusted_words(ctx, trust, trust_run)
     _, cfg = _before_and_after(words)
-    leaves = [leaf for leaf in konfig.schema(cfg) if leaf.is_set or show_all]
+    leaves = [leaf for leaf in leaves_of(cfg) if leaf.is_set or show_all]
     rows = [[leaf.path, leaf.type, leaf.value, leaf.doc] for leaf in leaves]
     console = make_console()
     if not console.is_terminal:
@@ -191,6 +194,6 @@ def _trial(words: Command, number: int) -> sweeps.Trial:
     return trials[number]
 
 
-def _line(change: konfig.Change) -> str:
-    path, old, new = konfig.shown_change(change)
+def _line(change: Change) -> str:
+    path, old, new = change_texts(change)
     return f"{path}: {old} -> {new}"

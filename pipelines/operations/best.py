@@ -12,6 +12,7 @@ import click
 from kauldron_core import konfig, rundir
 from kauldron_core.errors import ConfigError, DamagedFile
 from kauldron_core.konfig.overrides.places import find_place
+from kauldron_core.konfig.showing.printing import pretty
 from kauldron_core.rundir import Ranking
 from pipelines.cli.run import DONE, run
 from pipelines.cli.words.command import read_command
@@ -105,7 +106,7 @@ def _listed(trial: rundir.TrialDir, config: konfig.ConfigDict, path: str, value:
 
 def _text(value: Any) -> str:
     """Returns a value as an override text that gives it back."""
-    return " ".join(konfig.pretty(value).split()) if isinstance(value, konfig.ConfigDict) else repr(value)
+    return " ".join(pretty(value).split()) if isinstance(value, konfig.ConfigDict) else repr(value)
 
 
 def _lines(run_dir: rundir.RunDir, best: TrialState, ranking: Ranking) -> list[str]:

@@ -11,7 +11,7 @@ from kauldron_core.konfig.calls import hints
 from kauldron_core.konfig.calls.docstrings import argument_lines
 from kauldron_core.konfig.calls.signatures import ANYTHING, Parameter
 from kauldron_core.konfig.calls.targets import find_loaded
-from kauldron_core.konfig.showing.marking import inline
+from kauldron_core.konfig.showing.changes import inline
 from kauldron_core.konfig.tree.arguments import signature_of_node
 from kauldron_core.konfig.tree.labels import shown_key
 from kauldron_core.konfig.tree.markers import CONST, QUALNAME
@@ -40,7 +40,7 @@ class Leaf:
     is_set: bool
 
 
-def schema(cfg: Any) -> list[Leaf]:
+def leaves_of(cfg: Any) -> list[Leaf]:
     """Returns every leaf of a config that can be overridden, also arguments that it leaves at their defaults."""
     return list(_below(cfg, "", hints.UNKNOWN, set()))
 

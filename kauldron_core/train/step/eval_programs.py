@@ -7,6 +7,7 @@ from typing import Any
 
 from kauldron_core import konfig
 from kauldron_core.errors import ConfigError
+from kauldron_core.konfig.resolving.build import named_objects
 
 _INHERITED = {"losses": "train_losses", "metrics": "train_metrics", "model": "model", "ds": "eval_ds"}
 _SHARED = ("precision", "rng_streams", "sharding")
@@ -45,4 +46,4 @@ def _key(cfg: Any, name: str) -> Any:
         # Without streams of its own a model has no random bits in an evaluation, whatever the seed.
         read["seed"] = cfg.get("seed")
     part = konfig.ConfigDict({"read": read})
-    return konfig.fingerprint(part), tuple(map(id, konfig.named_objects(part.copy_and_resolve_references())))
+    return konfig.fingerprint(part), tuple(map(id, named_objects(part.copy_and_resolve_references())))

@@ -6,6 +6,6 @@ from kauldron_core.konfig.trusting import rules as trusting
 
 
 @pytest.fixture(autouse=True)
-def _own_trust(monkeypatch):
+def own_trust(monkeypatch):
     monkeypatch.setattr(trusting, "_packages", {})
     monkeypatch.setattr(trusting, "_folders", {})

@@ -10,6 +10,7 @@ import pytest
 
 from kauldron_core import konfig
 from kauldron_core.errors import ConfigError
+from kauldron_core.konfig.tree.building import ResolvedObjectError
 from tests.kauldron_core.konfig.sample import Color, Described, Layer, Point, Size
 
 with konfig.imports():
@@ -151,7 +152,7 @@ def test_types_are_kept_below_references_and_placeholders():
 @pytest.mark.parametrize("value", [Layer(1), Point(1), object(), np.ones(3), [1, Layer(2)], {"deep": (Layer(1),)}])
 def test_a_resolved_object_is_refused_with_ways_out(value):
     cfg = konfig.ConfigDict({"outer": {}})
-    with pytest.raises(konfig.ResolvedObjectError, match=r"konfig.imports.*konfig.export"):
+    with pytest.raises(ResolvedObjectError, match=r"konfig.imports.*konfig.export"):
         cfg.outer.x = value
     assert "x" not in cfg.outer
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from kauldron_core import konfig
 from kauldron_core.konfig.calls.docstrings import argument_lines
+from kauldron_core.konfig.showing.leaves import Leaf, leaves_of
 
 with konfig.imports():
     import optax
@@ -52,8 +53,8 @@ def needs(size: int, *, other=None):
     return size, other
 
 
-def by_path(cfg: Any) -> dict[str, konfig.Leaf]:
-    return {leaf.path: leaf for leaf in konfig.schema(cfg)}
+def by_path(cfg: Any) -> dict[str, Leaf]:
+    return {leaf.path: leaf for leaf in leaves_of(cfg)}
 
 
 def test_docstrings_of_classes_include_those_of_their_bases() -> None:
@@ -70,10 +71,10 @@ def test_docstrings_of_classes_include_those_of_their_bases() -> None:
 def test_leaves_have_type_value_and_documentation() -> None:
     cfg = konfig.ConfigDict({"one": {"__qualname__": f"{__name__}:Derived", "extra": 5}, "plain": {"a": 1, "b": None}})
     leaves = by_path(cfg)
-    assert leaves["one.extra"] == konfig.Leaf("one.extra", "int | None", "5", "With a type in brackets", True)
-    assert leaves["one.rate"] == konfig.Leaf("one.rate", "float", "0.1", "How fast", False)
+    assert leaves["one.extra"] == Leaf("one.extra", "int | None", "5", "With a type in brackets", True)
+    assert leaves["one.rate"] == Leaf("one.rate", "float", "0.1", "How fast", False)
     assert leaves["one.items"].value == "(made when built)"
-    assert leaves["plain.a"] == konfig.Leaf("plain.a", "int", "1", "", True)
+    assert leaves["plain.a"] == Leaf("plain.a", "int", "1", "", True)
     assert leaves["plain.b"].type == "any"
 
 
@@ -103,4 +104,4 @@ def test_required_arguments_are_marked_and_shared_nodes_come_once() -> None:
 
 def test_nothing_is_imported_for_a_config_from_a_file() -> None:
     cfg = konfig.from_json('{"__qualname__": "no_such_module:Thing", "rate": 0.1}')
-    assert [leaf.path for leaf in konfig.schema(cfg)] == ["rate"]
+    assert [leaf.path for leaf in leaves_of(cfg)] == ["rate"]

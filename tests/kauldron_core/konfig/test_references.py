@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from kauldron_core import konfig
 from kauldron_core.errors import ConfigError
+from kauldron_core.konfig.tree.references import is_reference
 from tests.kauldron_core.konfig.sample import Color, double
 
 with konfig.imports():
@@ -160,7 +161,7 @@ def test_a_reference_shows_as_it_was_written(cfg):
     assert repr((cfg.ref.a + 1) * -cfg.ref.b) == "<reference (cfg.ref.a + 1) * (-cfg.ref.b)>"
     assert repr(cfg.ref.a.f(1, x=cfg.ref.b)) == "<reference cfg.ref.a.f(1, x=cfg.ref.b)>"
     assert len(repr(sum([cfg.ref.a] * 500, cfg.ref.b))) < 300
-    assert konfig.is_reference(cfg.ref.a) and not konfig.is_reference(1)
+    assert is_reference(cfg.ref.a) and not is_reference(1)
 
 
 def test_ref_fn_as_decorator_and_inline(cfg):

@@ -10,6 +10,7 @@ import pytest
 
 from kauldron_core import konfig
 from kauldron_core.errors import ConfigError
+from kauldron_core.konfig.resolving.immutable import ImmutableDict
 from kauldron_core.konfig.tree import nodes
 from kauldron_core.konfig.writing import defaults
 from tests.kauldron_core.konfig.sample import CALLS, Hooked, Layer, load
@@ -59,7 +60,7 @@ def test_a_frozen_dict_cannot_change_and_has_attributes():
         with pytest.raises(TypeError, match="cannot change"):
             change()
     assert built | {"x": 1} == {"a": built.a, "x": 1}
-    assert copy.deepcopy(built) == built and isinstance(copy.deepcopy(built), konfig.ImmutableDict)
+    assert copy.deepcopy(built) == built and isinstance(copy.deepcopy(built), ImmutableDict)
     with pytest.raises(AttributeError):
         _ = built.missing
 
@@ -68,7 +69,7 @@ def test_jax_sees_the_entries_of_a_frozen_dict():
     built = konfig.resolve({"b": 1.0, "a": {1: 2.0}})
     assert jax.tree.leaves(built) == [2.0, 1.0]
     doubled = jax.tree.map(lambda leaf: leaf * 2, built)
-    assert isinstance(doubled, konfig.ImmutableDict) and doubled.a[1] == 4.0
+    assert isinstance(doubled, ImmutableDict) and doubled.a[1] == 4.0
     names = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(built)]
     assert names == ["['a'][1]", "['b']"]
 

@@ -3,6 +3,7 @@
 import pytest
 
 from kauldron_core import konfig
+from kauldron_core.konfig.tree.comparing import MISSING
 from tests.kauldron_core.konfig.sample import Color
 
 with konfig.imports():
@@ -119,11 +120,11 @@ def test_diff_lists_the_leaves_that_differ(cfg):
     changes = konfig.diff(cfg, other)
     assert [tuple(change) for change in changes] == [
         ("steps", 10, 11),
-        ("['x.y']", 1, konfig.MISSING),
+        ("['x.y']", 1, MISSING),
         ("model.__qualname__", "flax.linen:Dense", "flax.linen:Conv"),
         ("layers[1].size", 2, 5),
         ("none", [], None),
-        ("model.kernel_size[0]", konfig.MISSING, 1),
+        ("model.kernel_size[0]", MISSING, 1),
     ]
     nan = konfig.ConfigDict({"a": float("nan"), "b": 1, "c": True})
     assert konfig.diff(nan, konfig.ConfigDict({"a": float("nan"), "b": 1.0, "c": 1})) == [

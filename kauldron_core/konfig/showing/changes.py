@@ -1,4 +1,4 @@
-"""Shows a config with the leaves marked in which it differs from another."""
+"""What differs between two configs, for people: as a list, and as comments beside the lines of one of them."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _MAX_VALUE = 60
 _MARK = re.compile(f"{_OPEN}(\\d+){_CLOSE}")
 
 
-def marked(cfg: Node, base: Node) -> str:
+def pretty_diff(cfg: Node, base: Node) -> str:
     """Returns `cfg` as Python code; lines with values that `base` does not have end in `# was ...`."""
-    changed = changes(base, cfg)
+    changed = value_changes(base, cfg)
     shown = copy.deepcopy(cfg)
     for number, change in enumerate(changed):
         if change.new is not MISSING:
@@ -33,7 +33,7 @@ def marked(cfg: Node, base: Node) -> str:
     return "\n".join([*lines, *(f"# removed: {change.path} (was {_shown(change.old)})" for change in removed)])
 
 
-def changes(a: Node, b: Node) -> list[Change]:
+def value_changes(a: Node, b: Node) -> list[Change]:
     """Returns what differs between two configs. A value that became a dict, list or call, or was one, is one change."""
     found = diff(a, b)
     gone = {change.path for change in found if change.new is MISSING}
@@ -49,7 +49,7 @@ def changes(a: Node, b: Node) -> list[Change]:
     return list(merged.values())
 
 
-def shown_change(change: Change) -> tuple[str, str, str]:
+def change_texts(change: Change) -> tuple[str, str, str]:
     """Returns path, old and new value of a change as text; another target is shown as a change of the call."""
     parts = paths.parse(change.path)
     if parts and parts[-1] in (QUALNAME, CONST):

@@ -225,7 +225,7 @@ def test_sweep_functions(folder: Path) -> None:
             file.sweep(name)
         assert message in str(caught.value)
     with pytest.raises(ConfigError, match="unknown key 'depht'"):
-        sweeps.expand(file.config, sweeps.listed([{"depht": 1}]))
+        sweeps.expand(file.config, sweeps.from_points([{"depht": 1}]))
 
 
 def test_json_files(folder: Path) -> None:

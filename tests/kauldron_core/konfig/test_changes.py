@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 
 from kauldron_core import konfig
+from kauldron_core.konfig.showing.changes import change_texts, pretty_diff, value_changes
+from kauldron_core.konfig.showing.printing import pretty
+from kauldron_core.konfig.tree.comparing import Change
 
 with konfig.imports():
     import jax.numpy as jnp
@@ -29,11 +32,11 @@ def changed(base: Any, *overrides: str) -> konfig.ConfigDict:
 
 
 def marks(base: Any, *overrides: str) -> list[str]:
-    return [line.strip() for line in konfig.marked(changed(base, *overrides), base).splitlines() if "#" in line]
+    return [line.strip() for line in pretty_diff(changed(base, *overrides), base).splitlines() if "#" in line]
 
 
 def test_no_change_no_mark(base: Any) -> None:
-    assert konfig.marked(base, base) == konfig.pretty(base)
+    assert pretty_diff(base, base) == pretty(base)
 
 
 @pytest.mark.parametrize(
@@ -58,23 +61,23 @@ def test_changed_lines_say_what_was_there(base: Any, override: str, lines: list[
 def test_marking_changes_nothing(base: Any) -> None:
     cfg = changed(base, "layers[1]=32", "optimizer=optax.sgd(0.1)")
     before = konfig.to_json(cfg)
-    konfig.marked(cfg, base)
+    pretty_diff(cfg, base)
     assert konfig.to_json(cfg) == before
 
 
 def test_what_became_a_tree_or_was_one_is_one_change(base: Any) -> None:
     base.table.b = None
-    assert konfig.changes(base, changed(base, "table.b={'x': {'y': 1}, 'z': 2}")) == [
-        konfig.Change("table.b", None, konfig.ConfigDict({"x": {"y": 1}, "z": 2}))
+    assert value_changes(base, changed(base, "table.b={'x': {'y': 1}, 'z': 2}")) == [
+        Change("table.b", None, konfig.ConfigDict({"x": {"y": 1}, "z": 2}))
     ]
-    assert [konfig.shown_change(change) for change in konfig.changes(base, changed(base, "table=None"))] == [
+    assert [change_texts(change) for change in value_changes(base, changed(base, "table=None"))] == [
         ("table", "{'a': 1, 'b': None}", "None")
     ]
 
 
 def test_another_target_is_a_change_of_the_call(base: Any) -> None:
-    found = konfig.changes(base, changed(base, "optimizer=optax.sgd(0.1)"))
-    assert [konfig.shown_change(change) for change in found] == [
+    found = value_changes(base, changed(base, "optimizer=optax.sgd(0.1)"))
+    assert [change_texts(change) for change in found] == [
         ("optimizer", "optax.adam", "optax.sgd"),
         ("optimizer.learning_rate", "0.001", "(not there)"),
         ("optimizer[0]", "(not there)", "0.1"),

@@ -240,7 +240,7 @@ def test_u10_values_that_depend_on_another_axis(cfg: Any) -> None:
     # Values are literals: one axis cannot name another.
     assert "arithmetic" in refused(cfg, "seed=[1, 2]", "rate=[seed * 2]")
     # Points written out may depend on each other as they like, and their number is known.
-    dependent = sweeps.listed({"seed": seed, "rate": seed / 10} for seed in (1, 2))
+    dependent = sweeps.from_points({"seed": seed, "rate": seed / 10} for seed in (1, 2))
     assert sweeps.num_points([dependent]) == 2
 
 

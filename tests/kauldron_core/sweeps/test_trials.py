@@ -133,7 +133,7 @@ def test_the_same_trial_twice_is_refused(cfg: Any) -> None:
     with pytest.raises(ConfigError, match="trials 0 and 2 of the sweep are the same"):
         expand(cfg, "rate=[1, 2, 1.0]")
     with pytest.raises(ConfigError, match="trials 0 and 1 of the sweep are the same"):
-        sweeps.expand(cfg, sweeps.listed([{"seed": 1, "rate": 0.5}, {"rate": 0.5, "seed": 1}]))
+        sweeps.expand(cfg, sweeps.from_points([{"seed": 1, "rate": 0.5}, {"rate": 0.5, "seed": 1}]))
 
 
 def test_random_points_may_repeat_and_stay_apart(cfg: Any) -> None:
@@ -177,7 +177,7 @@ def test_values_are_what_a_config_would_store(cfg: Any) -> None:
 
 def test_what_holds_another_comes_first(cfg: Any) -> None:
     point = {"optimizer.momentum": 0.9, "seed": 1, "optimizer": optax.sgd(0.1)}
-    (trial,) = sweeps.expand(cfg, sweeps.listed([point]))
+    (trial,) = sweeps.expand(cfg, sweeps.from_points([point]))
     assert trial.config(cfg).optimizer == optax.sgd(0.1, momentum=0.9)
 
 
@@ -249,7 +249,7 @@ def test_values_of_numpy_are_plain_numbers_in_an_axis():
     cfg = konfig.ConfigDict({"rate": 0.1, "width": 3, "pair": (1, 2)})
     axes = [
         sweeps.axis("rate", np.linspace(0.01, 0.1, 2)),
-        sweeps.listed([{"width": np.int64(4), "pair": (np.int32(5), 6)}]),
+        sweeps.from_points([{"width": np.int64(4), "pair": (np.int32(5), 6)}]),
     ]
     trials = sweeps.expand(cfg, axes)
     assert [dict(trial.overrides) for trial in trials] == [
