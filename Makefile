@@ -15,9 +15,9 @@ FULL := .venv/.synced-full-$(LOCK_HASH)
 DEMO := $(BIN)/kdr sweep pipelines/configs/digits.py --sweep.optimizer.learning_rate='[1e-3, 1e-2]' \
   --sweep.model.hidden='[32, 128]' --run.name=demo
 
-# What shares nothing with other tests runs side by side; what starts processes or Ray needs the machine for itself.
 FAST := -m "not (cluster or seqio or browser or process or slow or soak)"
-ALONE := cluster or process or browser
+# One worker has the tests that use Ray, the other begins with the rest (tests/conftest.py sorts them).
+SIDE_BY_SIDE := -n 2 --dist loadgroup --no-loadscope-reorder
 
 .PHONY: help venv venv-full demo demo-job test test-fast soak lint types notebooks bench bench-quick
 help:
@@ -58,11 +58,10 @@ demo-job: $(BASE)
 	$(BIN)/python -m pipelines.demo_job $(DEMO_ARGS)
 
 test-fast: $(FULL)
-	$(BIN)/pytest -n 2 -q $(FAST)
+	$(BIN)/pytest $(SIDE_BY_SIDE) -q $(FAST)
 
 test: $(FULL)
-	$(BIN)/pytest -n 2 -q -m "not ($(ALONE) or seqio or soak)"
-	$(BIN)/pytest -q -m "($(ALONE)) and not (seqio or soak)"
+	$(BIN)/pytest $(SIDE_BY_SIDE) -q -m "not (seqio or soak)"
 	$(BIN)/pytest -q -m "seqio and not soak"
 
 soak: $(FULL)

@@ -1,9 +1,9 @@
 """What every test shares: an environment in which JAX, Ray and MLflow stay small, local and quiet."""
 
-import atexit
 import os
-import shutil
-import tempfile
+import pathlib
+import time
+import zlib
 
 # Set before any of these libraries is imported; children of the tests inherit them.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -12,19 +12,45 @@ os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 os.environ["RAY_DEDUP_LOGS"] = "0"
 os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
-# Small programs are compiled again and again: once a process, and its children, is enough.
-_cache = tempfile.mkdtemp(prefix="kdr-test-cache-")
-atexit.register(shutil.rmtree, _cache, ignore_errors=True)
-os.environ["JAX_COMPILATION_CACHE_DIR"] = _cache
+# Small programs are compiled again and again: once on a machine is enough for all sessions, their workers and children.
+# JAX keys a program by all that decides what it comes to. What a killed process wrote in part goes, and what is old.
+PROGRAMS = pathlib.Path.home() / ".cache" / "kauldron-ray-tests"
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    PROGRAMS.mkdir(parents=True, exist_ok=True)
+    for entry in PROGRAMS.iterdir():
+        try:
+            zlib.decompress(entry.read_bytes())
+            is_whole = True
+        except zlib.error:
+            is_whole = False
+        if not is_whole or time.time() - entry.stat().st_mtime > 14 * 24 * 3600:
+            entry.unlink(missing_ok=True)
+os.environ["JAX_COMPILATION_CACHE_DIR"] = str(PROGRAMS)
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 for stale in ("RAY_ADDRESS", "MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME", "MLFLOW_RUN_ID"):
     os.environ.pop(stale, None)
 
 import hypothesis  # noqa: E402
+import pytest  # noqa: E402
 
 # `make test` tries the same examples everywhere, so that what passes here passes there; `make soak` draws new ones
 # (HYPOTHESIS_PROFILE=soak). A loaded machine is no failure, so there is no deadline.
 hypothesis.settings.register_profile("same", deadline=None, derandomize=True)
 hypothesis.settings.register_profile("soak", deadline=None)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """`--dist loadgroup` gives one worker the tests that use Ray, and meanwhile the other the rest, a file at a time.
+
+    What lies beside them goes first on the other worker, for it wants a process without Ray.
+    """
+
+    def uses_ray(item: pytest.Item) -> bool:
+        return item.get_closest_marker("cluster") is not None
+
+    items.sort(key=lambda item: (not uses_ray(item), "ray_cluster" not in item.path.parts))
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group("ray" if uses_ray(item) else item.nodeid.split("::")[0]))
