@@ -61,9 +61,8 @@ def test_again_evaluates_and_keeps_the_old_record(trial: rundir.TrialDir):
     assert rundir.read_json(trial.evals / "test" / "replaced" / "20-1.json") == first
 
 
-def test_e10_a_damaged_checkpoint_fails_once_and_the_others_go_on(
-    trial: rundir.TrialDir, caplog: pytest.LogCaptureFixture
-):
+def test_a_damaged_checkpoint_fails_once_and_the_others_go_on(trial: rundir.TrialDir, caplog: pytest.LogCaptureFixture):
+    """E10: a damaged checkpoint fails once and the others go on."""
     tiny.damage(trial, 20)
     worker = evaluators.CheckpointEvaluator()
     with caplog.at_level(logging.WARNING):

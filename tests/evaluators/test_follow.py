@@ -22,7 +22,8 @@ def _hide(trial: rundir.TrialDir, hidden: pathlib.Path) -> None:
     shutil.move(trial.events, hidden / "events")
 
 
-def test_e12_it_ends_once_the_last_checkpoint_has_a_result(trial: rundir.TrialDir, tmp_path: pathlib.Path) -> None:
+def test_it_ends_once_the_last_checkpoint_has_a_result(trial: rundir.TrialDir, tmp_path: pathlib.Path) -> None:
+    """E12: it ends once the last checkpoint has a result."""
     hidden = tmp_path / "hidden"
     _hide(trial, hidden)
     left = list(tiny.STEPS[1:])
@@ -39,7 +40,8 @@ def test_e12_it_ends_once_the_last_checkpoint_has_a_result(trial: rundir.TrialDi
     assert evaluators.follow_run(trial) == []
 
 
-def test_e12_it_ends_after_a_stated_wait_with_the_reason(trial: rundir.TrialDir, tmp_path: pathlib.Path) -> None:
+def test_it_ends_after_a_stated_wait_with_the_reason(trial: rundir.TrialDir, tmp_path: pathlib.Path) -> None:
+    """E12: it ends after a stated wait with the reason."""
     _hide(trial, tmp_path / "hidden")
     with pytest.raises(RunFailed, match=r"no new checkpoint for 0\.2 s, and training has not ended: trial\."):
         evaluators.follow_run(trial, poll_s=0.05, patience_s=0.2)

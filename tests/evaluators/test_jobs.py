@@ -95,7 +95,8 @@ def test_a_trial_without_that_checkpoint_is_told_and_the_others_are_done(run: ru
     assert rundir.read_eval_results(run.trial("0000")) == {}
 
 
-def test_e10_over_a_run_one_bad_checkpoint_does_not_stop_the_others(run: rundir.RunDir):
+def test_over_a_run_one_bad_checkpoint_does_not_stop_the_others(run: rundir.RunDir):
+    """E10: over a run one bad checkpoint does not stop the others."""
     tiny.damage(run.trial("0000"), 10)
     statuses = [key[3] for key in keys(evaluators.evaluate_run(run, step="all"))]
     assert statuses == ["failed", *["done"] * 7]

@@ -20,7 +20,8 @@ pytestmark = pytest.mark.process
 
 
 @pytest.mark.parametrize(("moment", "finished"), [("before", [10]), ("between", [10]), ("after", [10, 20])])
-def test_e14_killed_around_a_record_and_started_again(trial: rundir.TrialDir, moment: str, finished: list[int]):
+def test_killed_around_a_record_and_started_again(trial: rundir.TrialDir, moment: str, finished: list[int]):
+    """E14: killed around a record and started again."""
     env = {**os.environ, "PYTHONPATH": str(HERE.parents[1])}
     command = [sys.executable, str(HERE / "killed_evaluator.py"), str(trial.path), moment]
     ended = subprocess.run(command, env=env, capture_output=True, text=True, timeout=100, check=False)

@@ -54,7 +54,8 @@ def _look(trial: rundir.TrialDir, before: dict[tuple[str, int], rundir.Record]) 
     return found
 
 
-def test_e14_random_kills_of_an_evaluator(tmp_path: pathlib.Path) -> None:
+def test_random_kills_of_an_evaluator(tmp_path: pathlib.Path) -> None:
+    """E14: random kills of an evaluator."""
     cfg = tiny.config()
     cfg.checkpointer.save_interval_steps = 2
     trained = tiny.train(tmp_path / "trained", cfg)

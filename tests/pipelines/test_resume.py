@@ -84,7 +84,8 @@ def test_extending_a_run_by_what_it_says_needs_more_samples(
     assert line.startswith(f"error: --extend: --resume={run.path} names no points to add.")
 
 
-def test_s14_what_is_left_goes_on_beside_a_trial_that_failed_before_it_began(run: rundir.RunDir) -> None:
+def test_what_is_left_goes_on_beside_a_trial_that_failed_before_it_began(run: rundir.RunDir) -> None:
+    """S14: what is left goes on beside a trial that failed before it began."""
     first, *others = [trial.name for trial in run.trials()]
     rundir.write_status(run.trial(first), "failed", error="ConfigError: nothing can be drawn")
     lay_out(planning.resume(run))
@@ -217,9 +218,10 @@ def test_dry_run_says_how_many_run_at_a_time_and_what_they_fill(
 
 
 @pytest.mark.parametrize("dry_run", [[], ["--dry-run"]])
-def test_u14_what_this_machine_could_never_run_is_refused_before_anything_is_made(
+def test_what_this_machine_could_never_run_is_refused_before_anything_is_made(
     dry_run: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """U14: what this machine could never run is refused before anything is made."""
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     words = [DIGITS, f"--run.root={tmp_path}", "--run.resources={'CPU': 4096}", "--no-tracking"]
     assert main(["sweep", *words, *dry_run]) == 2

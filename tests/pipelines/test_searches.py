@@ -83,9 +83,10 @@ def test_a_function_that_chooses_is_looked_at_with_its_first_and_its_last_choice
         (["--run.search=optuna", RATE, "--seeds=3", *LOSS], "--seeds: a search makes each point once"),
     ],
 )
-def test_u06_what_can_not_be_searched_is_refused_before_the_first_trial(
+def test_what_can_not_be_searched_is_refused_before_the_first_trial(
     words: list[str], fault: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """U06: what can not be searched is refused before the first trial."""
     assert main(["sweep", DIGITS, *words, f"--run.root={tmp_path}", "--no-tracking"]) == 2
     assert fault in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []

@@ -54,7 +54,8 @@ def test_a_plan_holds_every_trial_with_its_config(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_s12_three_values_give_three_effective_configs(tmp_path: Path) -> None:
+def test_three_values_give_three_effective_configs(tmp_path: Path) -> None:
+    """S12: three values give three effective configs."""
     plan = prepare("--sweep.optimizer.learning_rate=[1e-3, 2e-3, 3e-3]", f"--run.root={tmp_path}").plan
     configs = [konfig.from_json(trial.config_json) for trial in plan.trials]
     assert [config.optimizer.learning_rate for config in configs] == [1e-3, 2e-3, 3e-3]
@@ -102,9 +103,10 @@ def test_a_mistake_is_one_line_and_status_2(
     assert "ray" not in sys.modules
 
 
-def test_u06_a_stop_rule_on_a_misspelt_metric_is_refused_before_anything_starts(
+def test_a_stop_rule_on_a_misspelt_metric_is_refused_before_anything_starts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """U06: a stop rule on a misspelt metric is refused before anything starts."""
     words = [DIGITS, "--run.stop=train/losses/totl<=0.1", f"--run.root={tmp_path}"]
     expected = "error: --run.stop: unknown metric 'train/losses/totl'. Did you mean 'train/losses/total'?"
     for command in ("sweep", "train"):
@@ -117,7 +119,8 @@ def test_the_help_names_every_field_of_the_run_spec() -> None:
     assert [name for name in Sweep.__dataclass_fields__ if not re.search(rf"\b{name}\b", HELP)] == []
 
 
-def test_i02_a_flag_of_an_external_agent_gets_the_right_form(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_flag_of_an_external_agent_gets_the_right_form(capsys: pytest.CaptureFixture[str]) -> None:
+    """I02: a flag of an external agent gets the right form."""
     assert main(["sweep", DIGITS, "--optimizer.learning_rate=1"]) == 2
     assert "--cfg.optimizer.learning_rate=1" in capsys.readouterr().err
 
@@ -274,7 +277,8 @@ def test_the_code_of_a_config_file_from_elsewhere_is_copied_into_the_run(tmp_pat
     assert str(run.code) not in environment.worker_variables(prepared.plan, {"CPU": 1})["PYTHONPATH"]
 
 
-def test_l16_trials_get_the_address_that_the_driver_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trials_get_the_address_that_the_driver_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """L16: trials get the address that the driver has."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5000")
     plan = prepare(f"--run.root={tmp_path}").plan
     assert environment.worker_variables(plan, {"CPU": 1})["MLFLOW_TRACKING_URI"] == "http://127.0.0.1:5000"

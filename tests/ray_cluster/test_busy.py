@@ -28,7 +28,8 @@ class Holder(logging.Handler):
         ray.util.remove_placement_group(self._group)
 
 
-def test_u14_a_busy_cluster_is_waited_for_and_named(run_dir, monkeypatch):
+def test_a_busy_cluster_is_waited_for_and_named(run_dir, monkeypatch):
+    """U14: a busy cluster is waited for and named."""
     from ray_cluster.driver import tuning
 
     monkeypatch.setattr(tuning, "_PATIENCE_S", 1.0)

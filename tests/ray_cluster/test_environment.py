@@ -42,7 +42,8 @@ def test_an_address_that_is_not_a_head_is_refused_in_one_line(address):
         ({}, "cpu", {"JAX_PLATFORMS": "cpu", "NPROC": "1"}),
     ],
 )
-def test_g02_g04_platform_threads_and_memory_follow_the_resources(resources, platform, expected):
+def test_platform_threads_and_memory_follow_the_resources(resources, platform, expected):
+    """G02, G04: platform threads and memory follow the resources."""
     variables = worker_variables(_plan(), resources)
     assert platform_of(resources) == platform
     assert expected.items() <= variables.items()

@@ -56,8 +56,8 @@ def _state(run: rundir.RunDir, name: str):
     return jax.tree.map(np.asarray, state.params)
 
 
-def test_s06_a_killed_worker_and_a_killed_evaluator_cost_nothing(run_dir):
-    """Both trials are the same; the worker of one is killed after its first checkpoint, and the evaluator too."""
+def test_a_killed_worker_and_a_killed_evaluator_cost_nothing(run_dir):
+    """S06: Both trials are the same; the worker of one is killed after its first checkpoint, and the evaluator too."""
     run = rundir.RunDir(run_dir)
     plan = tiny.plan(run.path, tiny.trial(0, seed=7, slow_s=0.1), tiny.trial(1, seed=7, slow_s=0.1))
 
@@ -97,7 +97,8 @@ def test_a_killed_supervisor_is_replaced(run_dir):
     assert steps == sorted(set(steps))
 
 
-def test_s02_s08_failing_and_diverging_trials_hurt_no_other(run_dir, caplog):
+def test_failing_and_diverging_trials_hurt_no_other(run_dir, caplog):
+    """S02, S08: failing and diverging trials hurt no other."""
     caplog.set_level(logging.WARNING)
     run = rundir.RunDir(run_dir)
     plan = tiny.plan(

@@ -102,7 +102,8 @@ def test_another_platform_than_the_one_asked_for_is_refused(run):
         HostWorker(ProcessSettings(run_dir=str(run.path), platform="gpu")).warm()
 
 
-def test_g06_whoever_holds_the_tpu_is_named_and_left_alone(run, tmp_path, monkeypatch):
+def test_whoever_holds_the_tpu_is_named_and_left_alone(run, tmp_path, monkeypatch):
+    """G06: whoever holds the tpu is named and left alone."""
     device = tmp_path / "accel0"
     device.touch()
     monkeypatch.setattr(jax_process, "_TPU_DEVICES", (f"{tmp_path}/accel[0-9]*",))

@@ -14,7 +14,8 @@ def _plan(resources, *, own=None, pools=()) -> Plan:
     return Plan(sweep=Sweep(resources=resources), run_dir="runs/a", trials=(trial,), pools=pools)
 
 
-def test_u14_four_gpus_on_a_cpu_machine_are_refused_with_asked_and_available():
+def test_four_gpus_on_a_cpu_machine_are_refused_with_asked_and_available():
+    """U14: four gpus on a cpu machine are refused with asked and available."""
     with pytest.raises(ConfigError) as caught:
         refuse_impossible(_plan({"GPU": 4}), [LAPTOP])
     assert str(caught.value) == ("run.resources: asked for GPU 4 on one node. Available: a node with GPU 0, CPU 2.")
@@ -32,7 +33,8 @@ def test_a_trial_must_fit_one_node_not_their_sum():
     refuse_impossible(_plan({"CPU": 2}), [{"CPU": 1.0}, LAPTOP])
 
 
-def test_s10_a_trials_own_resources_count():
+def test_a_trials_own_resources_count():
+    """S10: a trials own resources count."""
     with pytest.raises(ConfigError, match="asked for CPU 8"):
         refuse_impossible(_plan({"CPU": 1}, own={"CPU": 8}), [LAPTOP])
 

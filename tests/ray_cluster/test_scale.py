@@ -28,7 +28,8 @@ class Memory:
         self.poll()
 
 
-def test_u16_two_hundred_trials_leave_the_driver_as_small_as_fifty(run_dir):
+def test_two_hundred_trials_leave_the_driver_as_small_as_fifty(run_dir):
+    """U16: two hundred trials leave the driver as small as fifty."""
     empty = tiny.config(num_steps=1)
     empty.checkpointer = None
     empty.evals = {}

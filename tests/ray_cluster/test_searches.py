@@ -162,7 +162,8 @@ def test_a_function_makes_a_space_whose_parts_depend_on_each_other(text):
 
 
 @pytest.mark.parametrize("text", ["optuna", "random"])
-def test_u08_choices_keep_their_types(text):
+def test_choices_keep_their_types(text):
+    """U08: choices keep their types."""
     values = [(1, 2), [1, 2], None, {"a": 1}, True, 1, "1"]
     space = spaces.SearchSpace.of([sweeps.axis("x", values)])
     found = [dict(point)["x"] for point in _suggestions(text, space, 60)]

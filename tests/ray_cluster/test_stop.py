@@ -29,7 +29,8 @@ class Stopper:
         return (self._run.trial(trial).checkpoints / f"ckpt_{tiny.SAVE_EVERY}").exists()
 
 
-def test_u12_a_stopped_trial_has_ended_and_a_run_that_was_stopped_after_a_failure_goes_on(run_dir):
+def test_a_stopped_trial_has_ended_and_a_run_that_was_stopped_after_a_failure_goes_on(run_dir):
+    """U12: a stopped trial has ended and a run that was stopped after a failure goes on."""
     mistaken = tiny.config()
     mistaken.trainstep = tiny.node("train.TrainStep", microbatches=3)
     slow = [tiny.trial(index, slow_s=0.15) for index in (1, 2)]

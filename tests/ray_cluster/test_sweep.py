@@ -114,7 +114,8 @@ def test_the_same_again_starts_nothing(sweep):
     assert not again.phases_s
 
 
-def test_s04_u02_in_another_place_what_is_removed_or_failed_is_made_again_and_nothing_else(sweep, run_dir):
+def test_in_another_place_what_is_removed_or_failed_is_made_again_and_nothing_else(sweep, run_dir):
+    """S04, U02: in another place what is removed or failed is made again and nothing else."""
     plan, results, _ = sweep
     shutil.copytree(plan.run_dir, run_dir)
     run = rundir.RunDir(run_dir)
@@ -135,7 +136,8 @@ def test_s04_u02_in_another_place_what_is_removed_or_failed_is_made_again_and_no
     assert evaluators.due(run.trial("0000"), finished=True) == []
 
 
-def test_u14_impossible_resources_are_refused_before_any_trial(run_dir):
+def test_impossible_resources_are_refused_before_any_trial(run_dir):
+    """U14: impossible resources are refused before any trial."""
     plan = tiny.plan(run_dir, tiny.trial(0), resources={"GPU": 4})
     with pytest.raises(ConfigError, match=r"asked for GPU 4 on one node\. Available: a node with GPU 0"):
         ray_cluster.run(plan)

@@ -90,7 +90,8 @@ def test_the_state_may_be_donated_as_soon_as_save_returns(tmp_path: pathlib.Path
         optax.chain(optax.clip(1.0), optax.adam(1e-3), optax.identity()).init({"w": jnp.ones(3), "frozen": {}}),
     ],
 )
-def test_c14_empty_tuples_come_back_without_a_warning(tmp_path: pathlib.Path, state: Any) -> None:
+def test_empty_tuples_come_back_without_a_warning(tmp_path: pathlib.Path, state: Any) -> None:
+    """C14: empty tuples come back without a warning."""
     checkpointer = _checkpointer(tmp_path)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -99,7 +100,8 @@ def test_c14_empty_tuples_come_back_without_a_warning(tmp_path: pathlib.Path, st
         assert _equal(checkpointer.restore(jax.eval_shape(lambda: state)), state)
 
 
-def test_c02_temporary_and_foreign_names_are_never_the_latest(tmp_path: pathlib.Path) -> None:
+def test_temporary_and_foreign_names_are_never_the_latest(tmp_path: pathlib.Path) -> None:
+    """C02: temporary and foreign names are never the latest."""
     checkpointer = _checkpointer(tmp_path)
     _save(checkpointer, 3)
     whole = tmp_path / "checkpoints" / "ckpt_3"
@@ -130,7 +132,8 @@ def test_a_run_with_damaged_checkpoints_only_never_starts_over(tmp_path: pathlib
         checkpointer.restore(_state(), noop_if_missing=True)
 
 
-def test_c06_a_failed_last_save_is_an_error_that_names_the_step(tmp_path: pathlib.Path) -> None:
+def test_a_failed_last_save_is_an_error_that_names_the_step(tmp_path: pathlib.Path) -> None:
+    """C06: a failed last save is an error that names the step."""
     checkpointer = _checkpointer(tmp_path)
     with _small_files_only(100_000):
         checkpointer.save(_noise(), step=7)
@@ -140,14 +143,16 @@ def test_c06_a_failed_last_save_is_an_error_that_names_the_step(tmp_path: pathli
 
 
 @pytest.mark.parametrize("step", [0, 5, 10])
-def test_c10_saving_below_a_later_step_is_refused(tmp_path: pathlib.Path, step: int) -> None:
+def test_saving_below_a_later_step_is_refused(tmp_path: pathlib.Path, step: int) -> None:
+    """C10: saving below a later step is refused."""
     checkpointer = _checkpointer(tmp_path)
     _save(checkpointer, 10)
     with pytest.raises(ConfigError, match=f"can't save step {step}, there is a checkpoint at step 10"):
         checkpointer.save(_state(), step=step)
 
 
-def test_c12_a_checkpoint_that_does_not_exist_is_an_error_unless_asked_for(tmp_path: pathlib.Path) -> None:
+def test_a_checkpoint_that_does_not_exist_is_an_error_unless_asked_for(tmp_path: pathlib.Path) -> None:
+    """C12: a checkpoint that does not exist is an error unless asked for."""
     checkpointer = _checkpointer(tmp_path)
     with pytest.raises(FileNotFoundError, match="there is no checkpoint"):
         checkpointer.restore(_state())
@@ -164,7 +169,8 @@ def test_max_to_keep_keeps_the_newest(tmp_path: pathlib.Path) -> None:
     assert sorted(path.name for path in (tmp_path / "checkpoints").glob("ckpt_*")) == ["ckpt_3", "ckpt_4"]
 
 
-def test_c16_only_what_was_written_here_is_ever_removed(tmp_path: pathlib.Path) -> None:
+def test_only_what_was_written_here_is_ever_removed(tmp_path: pathlib.Path) -> None:
+    """C16: only what was written here is ever removed."""
     source, target = _checkpointer(tmp_path / "source"), _checkpointer(tmp_path / "target", max_to_keep=1)
     _save(source, 1, 2)
     copy = tmp_path / "target" / "checkpoints" / "ckpt_2"

@@ -108,9 +108,10 @@ DAMAGES = [
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_c04_damage_is_reported_and_set_aside_and_the_one_before_is_used(
+def test_damage_is_reported_and_set_aside_and_the_one_before_is_used(
     workdir: pathlib.Path, damage: Callable[[pathlib.Path], None], caplog: pytest.LogCaptureFixture
 ) -> None:
+    """C04: damage is reported and set aside and the one before is used."""
     folder = workdir / "checkpoints"
     damage(folder / "ckpt_8")
     checkpointer = ckpts.Checkpointer(workdir=workdir)
@@ -290,9 +291,10 @@ def test_a_folder_that_may_not_be_written_fails_the_save_by_name() -> None:
         assert checkpointer.all_steps == [3]
 
 
-def test_c08_a_full_disk_fails_the_next_save_and_the_earlier_ones_stand(
+def test_a_full_disk_fails_the_next_save_and_the_earlier_ones_stand(
     tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """C08: a full disk fails the next save and the earlier ones stand."""
     noise = {"noise": jnp.asarray(np.random.default_rng(0).random(200_000, np.float32))}
     checkpointer = ckpts.Checkpointer(workdir=tmp_path, max_to_keep=2)
     for step in (1, 2):
@@ -341,7 +343,8 @@ time.sleep(5)
 
 
 @pytest.mark.process
-def test_c02_a_save_that_was_killed_is_no_checkpoint_and_leaves_nothing(tmp_path: pathlib.Path) -> None:
+def test_a_save_that_was_killed_is_no_checkpoint_and_leaves_nothing(tmp_path: pathlib.Path) -> None:
+    """C02: a save that was killed is no checkpoint and leaves nothing."""
     ended = subprocess.run([sys.executable, "-c", KILLED_WHILE_SAVING, str(tmp_path)], timeout=100, check=False)
     assert ended.returncode == -signal.SIGKILL
     folder = tmp_path / "checkpoints"

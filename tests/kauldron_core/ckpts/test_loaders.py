@@ -160,7 +160,8 @@ def test_a_wrong_path_is_told_with_the_closest(source: pathlib.Path) -> None:
         _partial(source, new_to_old={})
 
 
-def test_c12_the_checkpoint_is_found_by_any_of_its_folders(source: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_the_checkpoint_is_found_by_any_of_its_folders(source: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """C12: the checkpoint is found by any of its folders."""
     checkpoints = source / "checkpoints"
     for place in (source, checkpoints):
         assert ckpts.find_checkpoint(place).name == "ckpt_8"
@@ -176,7 +177,8 @@ def test_c12_the_checkpoint_is_found_by_any_of_its_folders(source: pathlib.Path,
         ckpts.find_checkpoint(tmp_path / "nowhere")
 
 
-def test_c16_the_source_is_only_read(source: pathlib.Path) -> None:
+def test_the_source_is_only_read(source: pathlib.Path) -> None:
+    """C16: the source is only read."""
     before = {path: path.stat().st_mtime_ns for path in source.rglob("*")}
     ckpts.SimpleCheckpointLoader(workdir=source, load_opt_state=True).transform(states.train_state(0))
     assert {path: path.stat().st_mtime_ns for path in source.rglob("*")} == before

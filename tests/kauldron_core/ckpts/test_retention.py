@@ -83,8 +83,8 @@ def test_best_newest_and_every_nth_stay(tmp_path: pathlib.Path) -> None:
     assert _saver(tmp_path).best_step is None
 
 
-def test_x04_a_resumed_run_waits_for_the_first_evaluation(tmp_path: pathlib.Path) -> None:
-    """The metric that tells the best checkpoint is made by an evaluation that has not run yet."""
+def test_a_resumed_run_waits_for_the_first_evaluation(tmp_path: pathlib.Path) -> None:
+    """X04: The metric that tells the best checkpoint is made by an evaluation that has not run yet."""
     fields = {"best_metric": LOSS, "mode": "min"}
     _save(_saver(tmp_path, **fields), {10: None})
     resumed = _saver(tmp_path, **fields)
@@ -96,7 +96,8 @@ def test_x04_a_resumed_run_waits_for_the_first_evaluation(tmp_path: pathlib.Path
     assert resumed.all_steps == [30, 50]
 
 
-def test_x04_a_metric_that_a_whole_evaluation_lacks_is_an_error(tmp_path: pathlib.Path) -> None:
+def test_a_metric_that_a_whole_evaluation_lacks_is_an_error(tmp_path: pathlib.Path) -> None:
+    """X04: a metric that a whole evaluation lacks is an error."""
     checkpointer = _saver(tmp_path, best_metric="test/losses/totl")
     checkpointer.observe(10, "other", {"losses/xent": 0.1})
     with pytest.raises(
@@ -113,7 +114,8 @@ def test_a_metric_of_no_evaluator_is_refused_before_training() -> None:
         ckpts.Checkpointer(best_metric=metric).check_evaluators(["test", "val"])
 
 
-def test_x04_a_training_metric_may_be_logged_less_often_than_others(tmp_path: pathlib.Path) -> None:
+def test_a_training_metric_may_be_logged_less_often_than_others(tmp_path: pathlib.Path) -> None:
+    """X04: a training metric may be logged less often than others."""
     checkpointer = _saver(tmp_path, best_metric="train/losses/total", mode="min")
     checkpointer.observe(1, "train", {"perf/steps_per_s": 3.0})
     checkpointer.observe(1, "train", {"losses/total": 0.1})

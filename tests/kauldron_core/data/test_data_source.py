@@ -117,7 +117,8 @@ def test_threads_change_nothing(shuffle):
 
 
 @pytest.mark.parametrize("consumed", [0, 2, 7])
-def test_d06_state_gives_the_very_next_batch_with_threads_reading_ahead(consumed):
+def test_state_gives_the_very_next_batch_with_threads_reading_ahead(consumed):
+    """D06: state gives the very next batch with threads reading ahead."""
     ds = source(10, batch_size=4, shuffle=True, seed=5, num_epochs=4, num_threads=2)
     iterator = iter(ds)
     for _ in range(consumed):

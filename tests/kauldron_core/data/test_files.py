@@ -109,7 +109,8 @@ def test_shuffled_epochs_are_permutations_on_any_number_of_hosts(stored):
     assert [sorted(a + b) for a, b in zip(*hosts, strict=True)] == [sorted(batch) for batch in whole]
 
 
-def test_d06_state_gives_the_very_next_batch_with_threads(stored):
+def test_state_gives_the_very_next_batch_with_threads(stored):
+    """D06: state gives the very next batch with threads."""
     ds = stored(columns=["id"], shuffle=True, seed=0, num_epochs=3, num_threads=2)
     iterator = iter(ds)
     for _ in range(7):

@@ -83,13 +83,15 @@ def resumed_after(ds, consumed):
 
 
 @pytest.mark.parametrize("consumed", [0, 1, 3, 5, 8])
-def test_d06_a_replayable_source_resumes_in_any_epoch(consumed):
+def test_a_replayable_source_resumes_in_any_epoch(consumed):
+    """D06: a replayable source resumes in any epoch."""
     ds = pipeline(10, num_epochs=3, is_replayable=True, batch_drop_remainder="pad")
     assert ids(resumed_after(ds, consumed)) == ids(ds)[consumed:]
 
 
 @pytest.mark.parametrize("consumed", [1, 3, 5])
-def test_d06_an_iterator_with_a_state_resumes_by_it(consumed):
+def test_an_iterator_with_a_state_resumes_by_it(consumed):
+    """D06: an iterator with a state resumes by it."""
     ds = pipeline(source=lambda: Counter(10), num_epochs=3, batch_drop_remainder=False)
     resumed = resumed_after(ds, consumed)
     Counter.opened = 0
@@ -103,7 +105,8 @@ def test_an_iterator_that_cannot_be_brought_back_is_refused_with_the_two_ways_ou
     assert ids(resumed_after(ds, 0)) == ids(ds)
 
 
-def test_r04_a_state_from_the_very_end_needs_no_source():
+def test_a_state_from_the_very_end_needs_no_source():
+    """R04: a state from the very end needs no source."""
     ds = pipeline(8)
     iterator = iter(ds)
     assert len(list(iterator)) == 2
@@ -128,7 +131,8 @@ def test_transforms_filters_and_take():
     assert ids(ds.map(lambda batch: {"id": batch["id"] + 1}))[0] == [1, 7, 13, 19]
 
 
-def test_e18_for_eval_gives_all_once():
+def test_for_eval_gives_all_once():
+    """E18: for eval gives all once."""
     seen = [batch["id"][batch[data.PADDING_MASK]].tolist() for batch in pipeline(10, num_epochs=None).for_eval()]
     assert list(itertools.chain(*seen)) == list(range(10))
 

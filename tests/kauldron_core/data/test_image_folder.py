@@ -69,7 +69,8 @@ def test_photographs_are_turned_as_the_camera_was_held(tmp_path):
     assert batch["image"].shape == (1, 5, 4, 3)
 
 
-def test_d06_shuffled_images_resume_with_threads(folder):
+def test_shuffled_images_resume_with_threads(folder):
+    """D06: shuffled images resume with threads."""
     ds = pipeline(folder, batch_size=2, num_epochs=3, shuffle=True, seed=0, num_threads=2)
     iterator = iter(ds)
     next(iterator), next(iterator), next(iterator)

@@ -56,7 +56,8 @@ def test_batches_go_on_across_epochs():
 
 
 @pytest.mark.parametrize("mode", [True, "drop"])
-def test_d08_drop_gives_full_batches_and_len_says_so(mode):
+def test_drop_gives_full_batches_and_len_says_so(mode):
+    """D08: drop gives full batches and len says so."""
     ds = pipeline(46, batch_size=8, num_epochs=1, batch_drop_remainder=mode)
     assert len(ds) == 5
     assert [len(batch) for batch in ids(ds)] == [8] * 5
@@ -82,13 +83,15 @@ def test_pad_fills_up_with_the_first_example_and_tells_by_a_mask():
     assert ds.element_spec[data.PADDING_MASK] == jax.ShapeDtypeStruct((4,), np.bool_)
 
 
-def test_e04_sizes_that_divide_evenly_keep_the_last_batch():
+def test_sizes_that_divide_evenly_keep_the_last_batch():
+    """E04: sizes that divide evenly keep the last batch."""
     ds = pipeline(512, batch_size=16, num_epochs=1).for_eval()
     assert sum(int(batch[data.PADDING_MASK].sum()) for batch in ds) == 512
     assert len(ds) == 32
 
 
-def test_e02_e18_for_eval_of_a_training_pipeline_is_one_whole_epoch_in_stored_order():
+def test_for_eval_of_a_training_pipeline_is_one_whole_epoch_in_stored_order():
+    """E02, E18: for eval of a training pipeline is one whole epoch in stored order."""
     train = pipeline(10, batch_size=4, shuffle=True, seed=1)
     for _ in range(2):
         seen = [batch["id"][batch[data.PADDING_MASK]] for batch in train.for_eval()]
@@ -102,7 +105,8 @@ def test_element_spec_is_of_the_global_batch_also_on_one_of_two_hosts():
 
 
 @pytest.mark.parametrize("consumed", [0, 1, 4, 7])
-def test_d06_state_gives_the_very_next_batch_in_any_epoch(consumed):
+def test_state_gives_the_very_next_batch_in_any_epoch(consumed):
+    """D06: state gives the very next batch in any epoch."""
     ds = pipeline(10, batch_size=4, shuffle=True, seed=5, num_epochs=4)
     iterator = iter(ds)
     for _ in range(consumed):
@@ -150,7 +154,8 @@ def test_take_ends_early_and_never_lengthens():
     assert len(pipeline(10, batch_size=4).take(7)) == 7
 
 
-def test_d14_map_over_batches_keeps_the_iterator_checkpointable():
+def test_map_over_batches_keeps_the_iterator_checkpointable():
+    """D14: map over batches keeps the iterator checkpointable."""
     ds = pipeline(10, batch_size=4).map(lambda batch: {"id": batch["id"] + 100})
     iterator = iter(ds)
     next(iterator)
@@ -252,13 +257,15 @@ def test_impossible_data_is_refused_before_the_first_batch(count, settings, mess
 
 
 @pytest.mark.parametrize("mode", [True, False])
-def test_d12_more_shards_than_examples_is_an_error(mode):
+def test_more_shards_than_examples_is_an_error(mode):
+    """D12: more shards than examples is an error."""
     ds = pipeline(3, batch_size=10, shard_index=0, shard_count=10, batch_drop_remainder=mode)
     with pytest.raises(ConfigError, match="10 shards of 3 examples"):
         iter(ds)
 
 
-def test_d12_under_pad_a_host_without_examples_pads():
+def test_under_pad_a_host_without_examples_pads():
+    """D12: under pad a host without examples pads."""
     ds = pipeline(3, batch_size=10, shard_index=7, shard_count=10, num_epochs=1, batch_drop_remainder="pad")
     (batch,) = ds
     assert batch["id"].tolist() == [0]

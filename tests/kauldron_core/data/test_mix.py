@@ -88,7 +88,8 @@ def test_parts_shuffle_by_themselves_and_the_mixture_on_top():
     assert 10 < sum(i < 50 for i in batch[:50]) < 40
 
 
-def test_e02_for_eval_gives_every_example_of_every_part_once():
+def test_for_eval_gives_every_example_of_every_part_once():
+    """E02: for eval gives every example of every part once."""
     ds = mix({"a": part(0, 3, shuffle=True), "b": part(100, 10, shuffle=True)}, weights={"a": 5, "b": 1}, seed=3)
     assert real_ids(ds.for_eval()) == [0, 1, 2, *range(100, 110)]
     assert real_ids(mix([part(0, 3), part(9, 2)], weights=[1, 2]).for_eval()) == [0, 1, 2, 9, 10]
@@ -109,7 +110,8 @@ def test_global_batches_are_the_same_on_any_number_of_hosts(stop, shuffle):
 
 
 @pytest.mark.parametrize("consumed", [1, 6])
-def test_d06_state_gives_the_very_next_batch(consumed):
+def test_state_gives_the_very_next_batch(consumed):
+    """D06: state gives the very next batch."""
     ds = mix(shuffle=True, seed=0, num_epochs=9, weights=[1, 2], num_threads=2)
     iterator = iter(ds)
     for _ in range(consumed):

@@ -60,7 +60,8 @@ def check_refused(ds, message):
 
 @pytest.mark.parametrize("shuffle", [False, True])
 @pytest.mark.parametrize("mode", [True, False, "pad"])
-def test_d10_every_id_comes_once_an_epoch_on_any_number_of_hosts(mode, shuffle):
+def test_every_id_comes_once_an_epoch_on_any_number_of_hosts(mode, shuffle):
+    """D10: every id comes once an epoch on any number of hosts."""
     product = itertools.product(SIZES, (1, 2, 3), (False, True))
     for size, num_epochs, is_in_turn in product:
         batch_size = BATCH_SIZES[(size + num_epochs) % 4] if is_in_turn else 12
@@ -92,7 +93,8 @@ def test_d10_every_id_comes_once_an_epoch_on_any_number_of_hosts(mode, shuffle):
 
 
 @pytest.mark.parametrize("mode", [True, "pad"])
-def test_d10_sources_keep_the_same_promise(mode):
+def test_sources_keep_the_same_promise(mode):
+    """D10: sources keep the same promise."""
     for size, shuffle in itertools.product(range(1, 20), (False, True)):
         ds = data.py.DataSource(
             [{"id": number} for number in range(size)],

@@ -88,7 +88,8 @@ def test_filters_and_steps_before_decide_what_is_packed_and_steps_after_see_rows
     assert set(shapes) == {(LENGTH,)}
 
 
-def test_d06_packed_rows_resume():
+def test_packed_rows_resume():
+    """D06: packed rows resume."""
     ds = packed(shuffle=True, seed=1, num_epochs=3)
     iterator = iter(ds)
     for _ in range(5):

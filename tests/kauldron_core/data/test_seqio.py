@@ -123,7 +123,8 @@ def test_packed_rows_tell_their_segments():
         (mixture, {"num_epochs": None}, 7),
     ],
 )
-def test_d06_a_state_gives_the_very_next_batch(source, settings, consumed):
+def test_a_state_gives_the_very_next_batch(source, settings, consumed):
+    """D06: a state gives the very next batch."""
     ds = pipeline(source, shuffle=True, seed=5, **settings).take(consumed + 4)
     iterator = iter(ds)
     for _ in range(consumed):
@@ -140,7 +141,8 @@ def test_d06_a_state_gives_the_very_next_batch(source, settings, consumed):
 
 
 @seqio_test
-def test_e18_a_mixture_is_endless_at_its_rates_and_for_evaluation_whole():
+def test_a_mixture_is_endless_at_its_rates_and_for_evaluation_whole():
+    """E18: a mixture is endless at its rates and for evaluation whole."""
     endless = pipeline(mixture, num_epochs=None, shuffle=True, seed=0)
     first_letters = [row[0] - 3 for row in rows(endless.take(50))]
     assert 0.65 < first_letters.count(ord("a")) / 200 < 0.85

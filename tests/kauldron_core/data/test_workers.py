@@ -30,7 +30,8 @@ def ids(ds):
     return [batch["id"].tolist() for batch in ds]
 
 
-def test_d02_d04_d16_workers_give_the_same_batches_and_states_for_any_count():
+def test_workers_give_the_same_batches_and_states_for_any_count():
+    """D02, D04, D16: workers give the same batches and states for any count."""
     jax.block_until_ready(jax.numpy.ones(3) + 1)  # Starts JAX: workers must not be forked from here on.
     ds = source(batch_drop_remainder="pad", transforms=[add_process])
     plain = dataclasses.replace(ds, num_workers=0)
@@ -47,7 +48,8 @@ def test_d02_d04_d16_workers_give_the_same_batches_and_states_for_any_count():
         assert [batch["id"].tolist() for batch in resumed] == ids(plain)[5:]
 
 
-def test_d08_drop_with_three_workers():
+def test_drop_with_three_workers():
+    """D08: drop with three workers."""
     ds = source(num_workers=3, num_epochs=1)
     assert len(ds) == len(ids(ds)) == 5
 

@@ -94,7 +94,8 @@ def _unused() -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("batch_size", [1, 7, 16, 35, 69, 70, 128])
-def test_e06_accuracy_is_that_of_numpy_whatever_the_batch_size(state: kd.train.TrainState, batch_size: int) -> None:
+def test_accuracy_is_that_of_numpy_whatever_the_batch_size(state: kd.train.TrainState, batch_size: int) -> None:
+    """E06: accuracy is that of numpy whatever the batch size."""
     result = _evaluator(ds=experiments.points(batch_size=batch_size)).evaluate(state)
     right, loss = _by_hand(state)
     accuracy = result.states.metric_states["accuracy"]
@@ -105,18 +106,21 @@ def test_e06_accuracy_is_that_of_numpy_whatever_the_batch_size(state: kd.train.T
     assert result.values["losses/total"] == result.values["losses/xent"]
 
 
-def test_e02_shuffling_in_the_config_does_not_change_an_evaluation(state: kd.train.TrainState) -> None:
+def test_shuffling_in_the_config_does_not_change_an_evaluation(state: kd.train.TrainState) -> None:
+    """E02: shuffling in the config does not change an evaluation."""
     evaluator = _evaluator(ds=experiments.points(shuffle=True, seed=3))
     first, second = evaluator.evaluate(state), evaluator.evaluate(state)
     assert first.values == second.values == _evaluator().evaluate(state).values
 
 
-def test_e04_a_set_that_divides_evenly_keeps_its_last_batch(state: kd.train.TrainState) -> None:
+def test_a_set_that_divides_evenly_keeps_its_last_batch(state: kd.train.TrainState) -> None:
+    """E04: a set that divides evenly keeps its last batch."""
     assert _evaluator(ds=experiments.points(batch_size=35)).evaluate(state).num_examples == 70
 
 
 @pytest.mark.parametrize("remainder", [True, "drop", "keep", "pad"])
-def test_e18_the_loader_of_the_training_data_serves_for_evaluation(state: kd.train.TrainState, remainder: Any) -> None:
+def test_the_loader_of_the_training_data_serves_for_evaluation(state: kd.train.TrainState, remainder: Any) -> None:
+    """E18: the loader of the training data serves for evaluation."""
     ds = experiments.points(shuffle=True, num_epochs=3, batch_drop_remainder=remainder)
     assert _evaluator(ds=ds).evaluate(state).num_examples == experiments.NUM_EXAMPLES
 
@@ -268,7 +272,8 @@ def test_shares_of_the_data_merge_to_the_whole(state: kd.train.TrainState, shard
     assert sorted(row["id"] for row in merged.examples or []) == list(range(experiments.NUM_EXAMPLES))
 
 
-def test_e06_stored_predictions_give_the_numbers_again(state: kd.train.TrainState) -> None:
+def test_stored_predictions_give_the_numbers_again(state: kd.train.TrainState) -> None:
+    """E06: stored predictions give the numbers again."""
     names = np.array([f"example {i}" for i in range(experiments.NUM_EXAMPLES)])
     ds = kd.data.InMemoryPipeline(loader=lambda: {**experiments.load_points(), "name": names}, batch_size=16)
     per_example = kd.evals.PerExample(id="batch.name", target="batch.label")

@@ -30,7 +30,8 @@ def test_shares_without_an_example_count_none(size: int, shard_count: int) -> No
 
 @pytest.mark.soak
 @pytest.mark.process
-def test_e16_an_evaluation_is_that_of_numpy_on_up_to_eight_devices() -> None:
+def test_an_evaluation_is_that_of_numpy_on_up_to_eight_devices() -> None:
+    """E16: an evaluation is that of numpy on up to eight devices."""
     environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=8", "PYTHONPATH": str(ROOT)}
     child = subprocess.run(
         [sys.executable, "-m", "tests.kauldron_core.evals.exactness"],

@@ -36,7 +36,8 @@ def _batch(number: Any) -> AuxiliariesState:
     return AuxiliariesState(loss_states={"mean": mean}, metric_states={"all": everything})
 
 
-def test_m08_many_batches_merge_as_one_by_one() -> None:
+def test_many_batches_merge_as_one_by_one() -> None:
+    """M08: many batches merge as one by one."""
     packed = [jax.jit(lambda states: pack(states))(_batch(number)) for number in range(5)]
     found = merged(packed)
     mean = found.loss_states["mean"]
@@ -57,8 +58,8 @@ def test_small_leaves_are_one_array() -> None:
     assert sorted(leaf.shape for leaf in packed.large) == [(), (2,), (100,)]
 
 
-def test_m08_several_batches_in_a_call_are_what_they_are_alone() -> None:
-    """Groups of 4 and 3 (filled up) merge as five and two by themselves, and in the same order."""
+def test_several_batches_in_a_call_are_what_they_are_alone() -> None:
+    """M08: Groups of 4 and 3 (filled up) merge as five and two by themselves, and in the same order."""
     numbers = jnp.arange(7, dtype=jnp.int32)
     alone = [jax.jit(lambda number: pack(_batch(number)))(number) for number in numbers]
     many = jax.jit(lambda some: jax.lax.map(lambda number: pack(_batch(number)), some))

@@ -31,7 +31,8 @@ from kauldron_core.evals import (
         (StandaloneLastCheckpoint(), []),
     ],
 )
-def test_e08_steps_inside_training(strategy: RunStrategy, steps: list[int]) -> None:
+def test_steps_inside_training(strategy: RunStrategy, steps: list[int]) -> None:
+    """E08: steps inside training."""
     assert [step for step in range(101) if strategy.should_run(step, step == 100)] == steps
 
 

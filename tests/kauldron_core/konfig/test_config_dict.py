@@ -157,7 +157,9 @@ def test_a_resolved_object_is_refused_with_ways_out(value):
     assert "x" not in cfg.outer
 
 
-def test_k18_a_search_space_is_no_value():
+def test_a_search_space_is_no_value():
+    """K18: a search space is no value."""
+
     class LogUniform:
         def sample(self):
             return 1.0
@@ -198,7 +200,8 @@ def test_locks():
     assert cfg.is_locked and cfg.a.is_locked
 
 
-def test_k02_freezing_keeps_empty_tuples_and_lists_apart():
+def test_freezing_keeps_empty_tuples_and_lists_apart():
+    """K02: freezing keeps empty tuples and lists apart."""
     for fields in ({"a": (), "b": []}, {"b": [], "a": ()}):
         frozen = konfig.freeze(konfig.ConfigDict({"inner": fields}))
         assert type(frozen.inner.a) is tuple and type(frozen.inner.b) is list

@@ -209,7 +209,8 @@ def test_any_tree_comes_back(tree):
     assert konfig.fingerprint(loaded) == konfig.fingerprint(cfg)
 
 
-def test_k04_an_enum_comes_back_as_member_and_as_key(tmp_path):
+def test_an_enum_comes_back_as_member_and_as_key(tmp_path):
+    """K04: an enum comes back as member and as key."""
     konfig.save(konfig.ConfigDict({"color": Color.RED, "by_color": {Color.GREEN: 1}}), tmp_path / "c.json")
     text = (tmp_path / "c.json").read_text()
     assert "pickle" not in text and "!!" not in text
@@ -218,7 +219,8 @@ def test_k04_an_enum_comes_back_as_member_and_as_key(tmp_path):
     assert list(loaded.by_color) == [Color.GREEN]
 
 
-def test_k06_what_json_cannot_carry_is_named_with_its_path_each_time(tmp_path):
+def test_what_json_cannot_carry_is_named_with_its_path_each_time(tmp_path):
+    """K06: what json cannot carry is named with its path each time."""
     cfg = konfig.ConfigDict({"f": lambda x: x, "inner": {"items": [1, (2, 3)]}, "fine": 1})
     cfg.inner["items"].append(np.ones(3))  # Lists can be changed behind the config's back.
     with pytest.raises(ConfigError) as caught:
@@ -241,7 +243,8 @@ def test_saving_over_a_file_fails_without_touching_it(tmp_path):
     assert konfig.load(tmp_path / "c.json").a == 1
 
 
-def test_k10_a_nested_class_is_called_by_its_full_name(tmp_path):
+def test_a_nested_class_is_called_by_its_full_name(tmp_path):
+    """K10: a nested class is called by its full name."""
     cfg = konfig.ConfigDict({"x": sample.Layer.Nested(x=3), "cls": Layer.Nested, "made": sample.Layer.doubled(2)})
     cfg.method = Layer.doubled
     konfig.save(cfg, tmp_path / "c.json")
@@ -252,7 +255,9 @@ def test_k10_a_nested_class_is_called_by_its_full_name(tmp_path):
 
 
 @pytest.mark.parametrize("make", ["lambda", "local function", "local class", "local enum", "instance method"])
-def test_k10_what_has_no_importable_name_is_refused_with_its_path(make):
+def test_what_has_no_importable_name_is_refused_with_its_path(make):
+    """K10: what has no importable name is refused with its path."""
+
     def local():
         pass
 
@@ -275,7 +280,8 @@ def test_k10_what_has_no_importable_name_is_refused_with_its_path(make):
         konfig.to_json(cfg)
 
 
-def test_k12_a_saved_config_is_nested_json_and_reads_the_same_twice(tmp_path):
+def test_a_saved_config_is_nested_json_and_reads_the_same_twice(tmp_path):
+    """K12: a saved config is nested json and reads the same twice."""
     cfg = konfig.ConfigDict({"params": {"lr": 1e-3, "layers": [{"size": 1}]}})
     konfig.save(cfg, tmp_path / "c.json")
     document = json.loads((tmp_path / "c.json").read_text())
@@ -285,7 +291,8 @@ def test_k12_a_saved_config_is_nested_json_and_reads_the_same_twice(tmp_path):
     assert first == second == cfg
 
 
-def test_k14_sub_configs_in_lists_tuples_and_dicts_are_written_out():
+def test_sub_configs_in_lists_tuples_and_dicts_are_written_out():
+    """K14: sub configs in lists tuples and dicts are written out."""
     inner = sample.Layer(1)
     cfg = konfig.ConfigDict({"l": [inner], "t": (sample.Layer(2), [sample.Layer(3)]), "d": {"k": sample.Layer(4)}})
     document = json.loads(konfig.to_json(cfg))
@@ -296,7 +303,8 @@ def test_k14_sub_configs_in_lists_tuples_and_dicts_are_written_out():
     assert konfig.resolve(konfig.from_json(json.dumps(document))).t == (Layer(2), (Layer(3),))
 
 
-def test_k16_a_plain_function_is_saved_and_loaded_by_its_path(tmp_path):
+def test_a_plain_function_is_saved_and_loaded_by_its_path(tmp_path):
+    """K16: a plain function is saved and loaded by its path."""
     cfg = konfig.ConfigDict({"loader": load, "partial": functools.partial(load)})
     assert cfg.loader == konfig.ConfigDict({"__const__": f"{load.__module__}:load"})
     konfig.save(cfg, tmp_path / "c.json")

@@ -88,7 +88,8 @@ def cfg() -> konfig.ConfigDict:
     )
 
 
-def test_o02_digits_with_an_e_stay_text_in_a_text_field(cfg: Any) -> None:
+def test_digits_with_an_e_stay_text_in_a_text_field(cfg: Any) -> None:
+    """O02: digits with an e stay text in a text field."""
     assert applied(cfg, "name=123E456").name == "123E456"
     assert applied(typed(), "label=123E456").label == "123E456"
     assert applied(typed(), "tag=123E456").tag == "123E456"
@@ -100,33 +101,38 @@ def test_o02_digits_with_an_e_stay_text_in_a_text_field(cfg: Any) -> None:
     assert "too large" in refused(cfg, "note=optax.sgd(123E456)")
 
 
-def test_o06_spaces_in_nested_lists_mean_nothing(cfg: Any) -> None:
+def test_spaces_in_nested_lists_mean_nothing(cfg: Any) -> None:
+    """O06: spaces in nested lists mean nothing."""
     assert applied(cfg, "note=[[1, 2], [3,  4]]").note == applied(cfg, "note=[[1,2],[3,4]]").note == [[1, 2], [3, 4]]
 
 
 @pytest.mark.parametrize(
     "text", ["a#b", "# a", "50%", "me@example.org", "a: b", "two words", " padded ", "=x", "-x", "~"]
 )
-def test_o08_special_signs_stay_text_in_a_text_field(cfg: Any, text: str) -> None:
+def test_special_signs_stay_text_in_a_text_field(cfg: Any, text: str) -> None:
+    """O08: special signs stay text in a text field."""
     assert applied(cfg, f"name={text}").name == text
     assert applied(typed(), f"label={text}").label == text
 
 
-def test_o10_swapped_letters_name_the_nearest_key_first(cfg: Any) -> None:
+def test_swapped_letters_name_the_nearest_key_first(cfg: Any) -> None:
+    """O10: swapped letters name the nearest key first."""
     message = refused(cfg, "otpimizer.learning_rate=1")
     assert "unknown key 'otpimizer'. Did you mean 'optimizer'?" in message
     assert message.index("Did you mean") < message.index("A new key")
     assert "Did you mean 'learning_rate'?" in refused(cfg, "optimizer.laerning_rate=1")
 
 
-def test_o12_one_element_of_a_list(cfg: Any) -> None:
+def test_one_element_of_a_list(cfg: Any) -> None:
+    """O12: one element of a list."""
     assert applied(cfg, "layers[0]=7").layers == [7, 32]
     assert applied(cfg, "layers[-1]=7").layers == [64, 7]
     assert "index 9 is out of range, layers has 2 elements (0 to 1)" in refused(cfg, "layers[9]=7")
     assert "index -3 is out of range" in refused(cfg, "layers[-3]=7")
 
 
-def test_o14_tuples_in_lists_in_dicts_stay_tuples(cfg: Any) -> None:
+def test_tuples_in_lists_in_dicts_stay_tuples(cfg: Any) -> None:
+    """O14: tuples in lists in dicts stay tuples."""
     changed = applied(cfg, "groups={'a': [('x', 1), ('y', 2)], 'b': []}")
     assert changed.groups.a == [("x", 1), ("y", 2)]
     assert changed.groups.b == []
@@ -134,7 +140,8 @@ def test_o14_tuples_in_lists_in_dicts_stay_tuples(cfg: Any) -> None:
     assert "expected" in refused(typed(), "table={'a': [('x', 'y')]}")
 
 
-def test_o16_an_optional_float() -> None:
+def test_an_optional_float() -> None:
+    """O16: an optional float."""
     zero = applied(typed(), "rate=0").rate
     assert (zero, type(zero)) == (0.0, float)
     assert applied(typed(), "rate=0.5").rate == 0.5
@@ -142,7 +149,8 @@ def test_o16_an_optional_float() -> None:
     assert "expected float | None, got the text 'abc'" in refused(typed(), "rate=abc")
 
 
-def test_o18_keys_of_dict_literals_keep_their_type(cfg: Any) -> None:
+def test_keys_of_dict_literals_keep_their_type(cfg: Any) -> None:
+    """O18: keys of dict literals keep their type."""
     note = applied(cfg, "note={'a.b': 1, 2: 'two', (3, 4): None}").note
     assert note["a.b"] == 1
     assert note[2] == "two"
@@ -150,7 +158,8 @@ def test_o18_keys_of_dict_literals_keep_their_type(cfg: Any) -> None:
     assert "'2'" not in konfig.to_json(note)
 
 
-def test_o20_nested_fields_get_the_right_type_from_text(cfg: Any) -> None:
+def test_nested_fields_get_the_right_type_from_text(cfg: Any) -> None:
+    """O20: nested fields get the right type from text."""
     changed = applied(cfg, "model.bias=False", "model.rate=1")
     assert changed.model.bias is False
     assert (changed.model.rate, type(changed.model.rate)) == (1.0, float)

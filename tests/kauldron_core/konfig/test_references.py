@@ -104,7 +104,8 @@ def test_a_saved_reference_is_readable_data(cfg):
     assert json.loads(konfig.to_json(cfg, references=False))["decay"] == 100
 
 
-def test_k08_two_fields_of_one_sub_config_build_twice_alike(cfg):
+def test_two_fields_of_one_sub_config_build_twice_alike(cfg):
+    """K08: two fields of one sub config build twice alike."""
     cfg.first = cfg.ref.model.inner
     cfg.second = cfg.ref.model.inner
     before = konfig.to_json(cfg)
@@ -176,7 +177,8 @@ def test_ref_fn_as_decorator_and_inline(cfg):
     assert copy.deepcopy(cfg).x == "abab"
 
 
-def test_k10_lambdas_and_local_functions_are_refused_when_saved(cfg):
+def test_lambdas_and_local_functions_are_refused_when_saved(cfg):
+    """K10: lambdas and local functions are refused when saved."""
     cfg.x = konfig.ref_fn(lambda value: value, cfg.ref.steps)
     cfg.model.f = lambda x: x
 

@@ -163,7 +163,8 @@ def test_indices_and_slices_work_on_traced_arrays():
     assert np.array_equal(take({"x": jnp.arange(6).reshape(2, 3)}), [3, 4])
 
 
-def test_x02_the_keys_of_a_dict_count_and_not_the_names_of_layers_or_methods():
+def test_the_keys_of_a_dict_count_and_not_the_names_of_layers_or_methods():
+    """X02: the keys of a dict count and not the names of layers or methods."""
     context = {"preds": {"logits": 1, "values": 2, "keys": 3}, "interms": {"Dense_0": {"logits": 9}}}
     assert kontext.get_by_path(context, "preds.logits") == 1
     assert kontext.get_by_path(context, "preds.values") == 2

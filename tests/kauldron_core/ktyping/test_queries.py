@@ -106,7 +106,9 @@ def test_blocks() -> None:
         pass
 
 
-def test_t02_keys_of_every_generator_raw_and_typed() -> None:
+def test_keys_of_every_generator_raw_and_typed() -> None:
+    """T02: keys of every generator raw and typed."""
+
     def fits(value: object, hint: object) -> bool:
         with typechecked():
             return ktyping.isinstance(value, hint)

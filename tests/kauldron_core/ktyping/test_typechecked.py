@@ -41,7 +41,8 @@ def test_names_bind_across_arguments_and_the_result() -> None:
         attention(_f(2, 3, 4), _f(2, 5, 6))
 
 
-def test_t06_the_error_says_function_inputs_and_dims_but_no_contents() -> None:
+def test_the_error_says_function_inputs_and_dims_but_no_contents() -> None:
+    """T06: the error says function inputs and dims but no contents."""
     with pytest.raises(TypeCheckError) as caught:
         attention(np.full((2, 1000, 4), 0.123), np.full((2, 5, 6), 0.123))
     text = str(caught.value)
@@ -51,7 +52,9 @@ def test_t06_the_error_says_function_inputs_and_dims_but_no_contents() -> None:
         assert expected in text
 
 
-def test_t04_a_computed_size_is_checked_and_only_declared_names_are_listed() -> None:
+def test_a_computed_size_is_checked_and_only_declared_names_are_listed() -> None:
+    """T04: a computed size is checked and only declared names are listed."""
+
     @typechecked
     def padded(x: Float["batch+1"], y: Float["batch"]) -> int:
         return len(y)

@@ -425,7 +425,8 @@ def test_every_split_order_and_padding_gives_the_value_of_the_whole(case, masked
 
 @settings(3)
 @hypothesis.given(seed=st.integers(0, 2**32 - 1))
-def test_m04_masks_and_weights_of_the_user_are_combined_with_padding(case, state_of, seed):
+def test_masks_and_weights_of_the_user_are_combined_with_padding(case, state_of, seed):
+    """M04: masks and weights of the user are combined with padding."""
     rng = np.random.default_rng(seed)
     batch, rows = make_batch(rng), rng.permutation(ROWS)
     weights = rng.choice([0.0, 0.5, 1.0, 2.0] if case.is_weighted else [0.0, 1.0], ROWS)

@@ -30,7 +30,8 @@ from kauldron_core.metrics import (
 )
 
 
-def test_m02_uneven_batches_average_by_their_size():
+def test_uneven_batches_average_by_their_size():
+    """M02: uneven batches average by their size."""
     states = [
         AverageState.from_values(np.arange(size) < round(size * accuracy))
         for size, accuracy in ((256, 0.7), (256, 0.8), (10, 0.9))
@@ -41,14 +42,16 @@ def test_m02_uneven_batches_average_by_their_size():
     assert exact == pytest.approx(0.752874, abs=1e-6)
 
 
-def test_m04_weights_that_differ_between_batches():
+def test_weights_that_differ_between_batches():
+    """M04: weights that differ between batches."""
     values = [np.array([1.0, 2.0]), np.array([3.0, 4.0, 5.0])]
     weights = [np.array([0.1, 0.9]), np.array([10.0, 0.0, 2.5])]
     merged = reduce_states([AverageState.from_values(v, w) for v, w in zip(values, weights, strict=True)])
     assert merged.compute() == pytest.approx(np.average(np.concatenate(values), weights=np.concatenate(weights)))
 
 
-def test_m06_a_batch_of_two_arrays_weighs_its_rows_and_not_its_keys():
+def test_a_batch_of_two_arrays_weighs_its_rows_and_not_its_keys():
+    """M06: a batch of two arrays weighs its rows and not its keys."""
     batch = {"a": np.ones((7, 3)), "b": np.zeros(7)}
     one = metrics.Average(values="batch.b").get_state_from_context({"batch": batch})
     both = metrics.TreeReduce(metric=metrics.Average(values="batch.*")).get_state_from_context({"batch": batch})
@@ -56,7 +59,8 @@ def test_m06_a_batch_of_two_arrays_weighs_its_rows_and_not_its_keys():
     assert int(both.count) == 7 * 3 + 7
 
 
-def test_m08_a_count_stays_exact_past_2_to_the_24():
+def test_a_count_stays_exact_past_2_to_the_24():
+    """M08: a count stays exact past 2 to the 24."""
     hit = to_host(AverageState.from_values(np.array([True, False, True])))
     big = to_host(AverageState.from_values(np.ones(2**20, bool)))
     merged = functools.reduce(State.merge, [big] * 2**5 + [hit] * 1000)
@@ -65,7 +69,8 @@ def test_m08_a_count_stays_exact_past_2_to_the_24():
     assert merged.compute() == (2**25 + 2000) / (2**25 + 3000)
 
 
-def test_m08_a_mean_does_not_drift():
+def test_a_mean_does_not_drift():
+    """M08: a mean does not drift."""
     state = AverageState.from_values(np.full(5000, 0.1, np.float32))
     merged = reduce_states([state] * 5_000)
     assert int(merged.count) == 25_000_000
@@ -102,7 +107,8 @@ class HandWritten(State):
 
 
 @pytest.mark.parametrize("cls", [Counter, HandWritten])
-def test_m08_a_users_own_state_counts_past_2_to_the_24_whatever_its_dtypes(cls):
+def test_a_users_own_state_counts_past_2_to_the_24_whatever_its_dtypes(cls):
+    """M08: a users own state counts past 2 to the 24 whatever its dtypes."""
     big = jax.jit(lambda: cls(hits=jnp.asarray(2**30, jnp.int32), weight=jnp.asarray(2.0**24, jnp.float32)))()
     one = jax.jit(lambda: cls(hits=jnp.asarray(1, jnp.int32), weight=jnp.asarray(1.0, jnp.float32)))()
     merged = reduce_states([big, big, big, cls.empty(), one, one, one])

@@ -107,7 +107,8 @@ def test_frozen_parameters_have_no_average_and_may_keep_their_value() -> None:
     assert (averaged["b"] > state.params["b"]).all()
 
 
-def test_c14_states_with_empty_parts_go_to_the_disk_and_back(tmp_path: Any) -> None:
+def test_states_with_empty_parts_go_to_the_disk_and_back(tmp_path: Any) -> None:
+    """C14: states with empty parts go to the disk and back."""
     parts = {
         "ema": kd.optim.Part(
             optimizer=kd.optim.named_chain(

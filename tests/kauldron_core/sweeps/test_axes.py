@@ -44,7 +44,8 @@ def refused(cfg: Any, *texts: str) -> str:
     return str(caught.value)
 
 
-def test_o04_an_axis_over_lists(cfg: Any) -> None:
+def test_an_axis_over_lists(cfg: Any) -> None:
+    """O04: an axis over lists."""
     assert values(cfg, "layers=[[1,2],[3, 4]]") == ([1, 2], [3, 4])
     trials = sweeps.expand(cfg, sweeps.from_strings(cfg, ["layers=[[1,2],[3,4]]", "seed=[5, 6]"]))
     assert [dict(trial.overrides) for trial in trials] == [
@@ -57,7 +58,8 @@ def test_o04_an_axis_over_lists(cfg: Any) -> None:
     assert values(cfg, "note=['[1,2]']") == ("[1,2]",)
 
 
-def test_o20_a_nested_bool_and_float_from_text(cfg: Any) -> None:
+def test_a_nested_bool_and_float_from_text(cfg: Any) -> None:
+    """O20: a nested bool and float from text."""
     assert values(cfg, "model.bias=[True, False]") == (True, False)
     assert values(cfg, "rate=[1, 0.5]") == (1.0, 0.5)
     assert "Write: '--sweep.model.bias=[True, False]'" in refused(cfg, "model.bias=[true, false]")
@@ -214,7 +216,8 @@ def test_random_axes_in_a_zip_follow_the_length_of_the_others(cfg: Any) -> None:
     assert len({dict(trial.overrides)["rate"] for trial in trials}) == 3
 
 
-def test_u10_values_that_depend_on_another_axis(cfg: Any) -> None:
+def test_values_that_depend_on_another_axis(cfg: Any) -> None:
+    """U10: values that depend on another axis."""
     cfg.optimizer = optax.adam(1e-3)
     # An axis inside of what another replaces works where each value takes it.
     texts = ["optimizer=[optax.adam(0.1), optax.lion(0.2)]", "optimizer.b1=[0.8, 0.9]"]

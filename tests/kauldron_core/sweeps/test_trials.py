@@ -34,7 +34,8 @@ def expand(cfg: Any, *texts: str, **options: Any) -> list[sweeps.Trial]:
     return sweeps.expand(cfg, sweeps.from_strings(cfg, texts), **options)
 
 
-def test_s12_every_trial_has_its_own_value(cfg: Any) -> None:
+def test_every_trial_has_its_own_value(cfg: Any) -> None:
+    """S12: every trial has its own value."""
     trials = expand(cfg, "optimizer.learning_rate=[0.1, 0.2, 0.3]")
     assert [trial.config(cfg).optimizer.learning_rate for trial in trials] == [0.1, 0.2, 0.3]
     assert cfg.optimizer.learning_rate == 1e-3
@@ -71,7 +72,8 @@ def test_paths_with_the_same_end_are_told_apart() -> None:
     assert expand(cfg, "a.x.n=[2]", "b.x.n=[3]")[0].name == "0000-a.x.n=2-b.x.n=3"
 
 
-def test_u04_twenty_keys_with_long_names_give_short_unique_names() -> None:
+def test_twenty_keys_with_long_names_give_short_unique_names() -> None:
+    """U04: twenty keys with long names give short unique names."""
     cfg = konfig.ConfigDict({f"a_rather_long_name_{number}": "text" for number in range(20)})
     axes = [sweeps.axis(key, ["x" * 500, "y" * 500]) for key in cfg]
     trials = sweeps.expand(cfg, sweeps.zip_axes(*axes))

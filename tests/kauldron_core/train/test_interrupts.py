@@ -48,7 +48,8 @@ def test_sigterm_saves_at_the_end_of_the_running_step(tmp_path: pathlib.Path) ->
 
 
 @pytest.mark.parametrize("at_batch", [1, 3])
-def test_r08_sigterm_ends_an_evaluation_within_one_batch(tmp_path: pathlib.Path, at_batch: int) -> None:
+def test_sigterm_ends_an_evaluation_within_one_batch(tmp_path: pathlib.Path, at_batch: int) -> None:
+    """R08: sigterm ends an evaluation within one batch."""
     ds = _signalling_points(signal.SIGTERM, at_batch=at_batch, batch_size=4)
     evals = {"test": kd.evals.Evaluator(run=kd.evals.EveryNSteps(4, skip_first=True), ds=ds)}
     events = list(experiments.trainer(tmp_path, evals=evals).iter_train())

@@ -151,14 +151,16 @@ def test_a_damaged_newest_checkpoint_is_set_aside_and_made_again(tmp_path: pathl
     assert _values(tmp_path) == _values(whole[0])
 
 
-def test_r02_stopping_within_an_epoch_trains_the_rest_of_it(tmp_path: pathlib.Path) -> None:
+def test_stopping_within_an_epoch_trains_the_rest_of_it(tmp_path: pathlib.Path) -> None:
+    """R02: stopping within an epoch trains the rest of it."""
     one_epoch = {"train_ds": experiments.points(shuffle=True, num_epochs=1), "num_train_steps": None}
     assert _run(tmp_path, stop_at=1, **one_epoch)[0][-1].status == "preempted"
     events, state = _run(tmp_path, **one_epoch)
     assert (int(state.step), events[-1].status) == (experiments.NUM_EXAMPLES // 16, "done")
 
 
-def test_r04_resuming_a_finished_run_changes_nothing(tmp_path: pathlib.Path) -> None:
+def test_resuming_a_finished_run_changes_nothing(tmp_path: pathlib.Path) -> None:
+    """R04: resuming a finished run changes nothing."""
     _, first = _run(tmp_path)
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "checkpoints").rglob("*")}
     events, second = _run(tmp_path)
@@ -168,14 +170,16 @@ def test_r04_resuming_a_finished_run_changes_nothing(tmp_path: pathlib.Path) -> 
     assert [record[:3] for record in _values(tmp_path)][-1] == ("evaluated", "test", 12)
 
 
-def test_r04_a_final_evaluation_that_is_missing_is_made_up(tmp_path: pathlib.Path) -> None:
+def test_a_final_evaluation_that_is_missing_is_made_up(tmp_path: pathlib.Path) -> None:
+    """R04: a final evaluation that is missing is made up."""
     _run(tmp_path, evals={})
     events, _ = _run(tmp_path, evals={"final": kd.evals.Evaluator(run=kd.evals.Final())})
     assert [(type(event), event.step) for event in events] == [(Evaluated, 12), (Done, 12)]
 
 
 @pytest.mark.slow
-def test_r06_a_learning_rate_ramp_goes_on_where_it_was(tmp_path: pathlib.Path) -> None:
+def test_a_learning_rate_ramp_goes_on_where_it_was(tmp_path: pathlib.Path) -> None:
+    """R06: a learning rate ramp goes on where it was."""
     ramp = optax.linear_schedule(0.0, 1e-2, 12)
     base = dataclasses.replace(
         BASE, optimizer=optax.sgd(ramp), schedules={"learning_rate": ramp}, log_metrics_every=1, evals={}
@@ -186,7 +190,8 @@ def test_r06_a_learning_rate_ramp_goes_on_where_it_was(tmp_path: pathlib.Path) -
     assert rates == pytest.approx({step: float(ramp(step - 1)) for step in range(7, 13)})
 
 
-def test_r08_a_stop_during_warm_up_ends_before_the_first_step(tmp_path: pathlib.Path) -> None:
+def test_a_stop_during_warm_up_ends_before_the_first_step(tmp_path: pathlib.Path) -> None:
+    """R08: a stop during warm up ends before the first step."""
     stop = threading.Event()
     stop.set()
     events = list(dataclasses.replace(BASE, workdir=tmp_path).iter_train(stop=stop))
@@ -235,7 +240,8 @@ def test_without_a_workdir_nothing_is_written(tmp_path: pathlib.Path, monkeypatc
 
 
 @pytest.mark.slow
-def test_c06_a_run_whose_checkpoint_cannot_be_written_fails_and_names_it(tmp_path: pathlib.Path) -> None:
+def test_a_run_whose_checkpoint_cannot_be_written_fails_and_names_it(tmp_path: pathlib.Path) -> None:
+    """C06: a run whose checkpoint cannot be written fails and names it."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     # The operating system refuses larger files, as a full disk would; this model's weights need one.
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))

@@ -27,14 +27,16 @@ def candidates(line: str, incomplete: str) -> list[str]:
         "sweep d.py --flagfile=none.txt",
     ],
 )
-def test_i04_options_are_completed_after_any_swept_argument(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_are_completed_after_any_swept_argument(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """I04: options are completed after any swept argument."""
     assert "--dry-run" in candidates(line, "--")
     assert candidates(line, "--sweep.x") == []
     captured = capsys.readouterr()
     assert captured.out + captured.err == ""
 
 
-def test_i04_commands_are_completed() -> None:
+def test_commands_are_completed() -> None:
+    """I04: commands are completed."""
     assert candidates("", "sw") == ["sweep"]
     assert candidates("config", "sch") == ["schema"]
     assert candidates("no-such-command", "--x") == []

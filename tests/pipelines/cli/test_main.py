@@ -143,9 +143,10 @@ def test_every_command_takes_debug(name: str, capsys: pytest.CaptureFixture[str]
         (["--cfg.a", "--addr"], ["--address"]),
     ],
 )
-def test_i04_completion_after_a_swept_argument_gives_the_candidates_alone(
+def test_completion_after_a_swept_argument_gives_the_candidates_alone(
     words: list[str], candidates: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """I04: completion after a swept argument gives the candidates alone."""
     typed = ["kdr", "sweep", "pipelines/configs/digits.py", *words]
     monkeypatch.setenv("_KDR_COMPLETE", "bash_complete")
     monkeypatch.setenv("COMP_WORDS", shlex.join(typed))

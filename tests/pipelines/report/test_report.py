@@ -60,7 +60,8 @@ def test_a_log_gets_plain_lines_about_what_happened(tmp_path: Path) -> None:
     assert "\x1b" not in text
 
 
-def test_s02_each_failure_is_shown_when_it_happens(tmp_path: Path) -> None:
+def test_each_failure_is_shown_when_it_happens(tmp_path: Path) -> None:
+    """S02: each failure is shown when it happens."""
     run = make_run(tmp_path / "run", "0-lr=1", "1-lr=2", "2-lr=3")
     report, stream = plain_report()
     report.start(run)

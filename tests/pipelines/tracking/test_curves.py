@@ -21,7 +21,8 @@ def test_training_and_evaluation_share_one_step_axis_and_keep_their_times() -> N
     assert evaluated == [("test/metrics/accuracy", 0.9, 9, 100)]
 
 
-def test_l22_the_replay_after_a_rewind_is_left_out_and_marked() -> None:
+def test_the_replay_after_a_rewind_is_left_out_and_marked() -> None:
+    """L22: the replay after a rewind is left out and marked."""
     curves = Curves()
     first = [point for step in range(10, 130, 10) for point in curves.add_event(metrics(step, step, loss=1.0))]
     curves.add_event({"kind": "resumed_from", "step": 100, "time_ms": 500})
@@ -36,20 +37,23 @@ def test_points_that_mlflow_has_already_are_not_given_again() -> None:
     assert [point.step for point in curves.add_event(metrics(30, loss=1.0))] == [30]
 
 
-def test_l06_an_infinity_is_nan_with_a_count() -> None:
+def test_an_infinity_is_nan_with_a_count() -> None:
+    """L06: an infinity is nan with a count."""
     curves = Curves()
     points = curves.add_event(metrics(1, loss=math.inf)) + curves.add_event(metrics(2, loss=-math.inf))
     assert all(math.isnan(point.value) for point in points)
     assert curves.tags == {"kdr.infinite.train/loss": "2 points, the first inf at step 1"}
 
 
-def test_l06_the_count_is_the_same_after_a_restart() -> None:
+def test_the_count_is_the_same_after_a_restart() -> None:
+    """L06: the count is the same after a restart."""
     curves = Curves({"train/loss": 2})
     assert curves.add_event(metrics(1, loss=math.inf)) + curves.add_event(metrics(2, loss=math.inf)) == []
     assert curves.tags == {"kdr.infinite.train/loss": "2 points, the first inf at step 1"}
 
 
-def test_l08_nan_is_a_point_and_what_is_no_number_is_not() -> None:
+def test_nan_is_a_point_and_what_is_no_number_is_not() -> None:
+    """L08: nan is a point and what is no number is not."""
     curves = Curves()
     points = curves.add_event(metrics(1, good=1.0, nan=math.nan, none=None, text="high"))
     assert {point.key for point in points} == {"train/good", "train/nan"}

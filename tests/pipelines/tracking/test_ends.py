@@ -48,7 +48,8 @@ def words_of(tmp_path: Path, name: str) -> list[str]:
     return [str(config), f"--run.root={tmp_path}", f"--run.name={name}"]
 
 
-def test_l18_a_run_that_a_signal_ends_is_killed(tmp_path: Path, store: Store, client: Any) -> None:
+def test_a_run_that_a_signal_ends_is_killed(tmp_path: Path, store: Store, client: Any) -> None:
+    """L18: a run that a signal ends is killed."""
     environment = {**os.environ, **store.environment, "PYTHONPATH": os.getcwd(), "END": "signal"}
     # Side by side: each is mostly waited for.
     processes = {
@@ -70,9 +71,10 @@ def test_l18_a_run_that_a_signal_ends_is_killed(tmp_path: Path, store: Store, cl
 
 
 @pytest.mark.parametrize("how", ["raise", "exit"])
-def test_l18_a_run_that_raises_or_exits_has_failed(
+def test_a_run_that_raises_or_exits_has_failed(
     how: str, tmp_path: Path, store: Store, client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """L18: a run that raises or exits has failed."""
     for variable, value in {**store.environment, "END": how}.items():
         monkeypatch.setenv(variable, value)
     assert main(["train", *words_of(tmp_path, f"ends-{how}")]) == 1

@@ -26,12 +26,14 @@ from pipelines.tracking.names import MAX_NAME, as_params, clean_name, clean_text
         ("", "_x_"),
     ],
 )
-def test_l10_a_name_is_cleaned_by_the_documented_rule(name: str, expected: str) -> None:
+def test_a_name_is_cleaned_by_the_documented_rule(name: str, expected: str) -> None:
+    """L10: a name is cleaned by the documented rule."""
     assert clean_name(name) == expected
 
 
 @given(st.text(max_size=300))
-def test_l10_every_name_becomes_one_that_mlflow_takes(name: str) -> None:
+def test_every_name_becomes_one_that_mlflow_takes(name: str) -> None:
+    """L10: every name becomes one that mlflow takes."""
     _validate_metric_name(clean_name(name))
     _validate_param_name(clean_name(name))
     assert len(clean_name(name)) <= MAX_NAME
@@ -60,7 +62,8 @@ def test_parameters_are_named_by_their_paths(path: str, expected: str) -> None:
     assert parameter_name(path) == expected
 
 
-def test_l02_a_long_text_is_cut_and_says_so() -> None:
+def test_a_long_text_is_cut_and_says_so() -> None:
+    """L02: a long text is cut and says so."""
     cut = clean_text("x" * 7000)
     assert len(cut) == 6000
     assert cut.endswith("(7000 characters; whole in config.json)")

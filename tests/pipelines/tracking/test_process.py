@@ -67,7 +67,8 @@ def test_a_killed_recorder_is_started_again_and_doubles_nothing(make_run: Any) -
     assert "started again" in run.warnings[0]
 
 
-def test_l18_when_the_driver_is_killed_its_recorder_closes_the_runs(make_run: Any) -> None:
+def test_when_the_driver_is_killed_its_recorder_closes_the_runs(make_run: Any) -> None:
+    """L18: when the driver is killed its recorder closes the runs."""
     run = make_run()
     run.log(run.add_trial("a", CONFIG), range(1, 4))
     driver = _start_driver(run.store, run.dir.path)

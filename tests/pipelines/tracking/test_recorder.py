@@ -71,7 +71,8 @@ def test_the_config_is_an_artifact(make_run: Any) -> None:
     assert Path(location).is_relative_to(Path(run.store.root) / "mlartifacts")
 
 
-def test_l12_every_setting_is_found_on_the_children(make_run: Any) -> None:
+def test_every_setting_is_found_on_the_children(make_run: Any) -> None:
+    """L12: every setting is found on the children."""
     run = make_run({"a": {"optimizer.learning_rate": 0.01}})
     run.add_trial("a", CONFIG)
     run.record()
@@ -92,7 +93,8 @@ def test_a_call_is_named_by_its_path(make_run: Any) -> None:
     assert run.runs()[run.dir.name].data.params["sweep.optimizer.learning_rate"] == "[0.1, 0.2]"
 
 
-def test_l24_swept_settings_are_marked_among_two_hundred(make_run: Any) -> None:
+def test_swept_settings_are_marked_among_two_hundred(make_run: Any) -> None:
+    """L24: swept settings are marked among two hundred."""
     swept = {"lr": 0.1, "hidden": 8}
     run = make_run({"a": swept})
     run.add_trial("a", json.dumps({**{f"setting{n}": n for n in range(198)}, **swept}))
@@ -106,7 +108,8 @@ def test_l24_swept_settings_are_marked_among_two_hundred(make_run: Any) -> None:
     assert data.tags["kdr.swept"] == "lr, hidden"
 
 
-def test_l20_1001_metrics_and_250_parameters_at_once(make_run: Any) -> None:
+def test_1001_metrics_and_250_parameters_at_once(make_run: Any) -> None:
+    """L20: 1001 metrics and 250 parameters at once."""
     run = make_run()
     trial = run.add_trial("a", json.dumps({f"setting{n}": n for n in range(250)}))
     run.log(trial, range(1, 2), **{f"m{n}": float(n) for n in range(1001)})
@@ -116,7 +119,8 @@ def test_l20_1001_metrics_and_250_parameters_at_once(make_run: Any) -> None:
     assert {data.metrics[f"train/m{n}"] for n in range(1001)} == set(map(float, range(1001)))
 
 
-def test_l02_a_long_value_is_cut_by_the_same_rule_everywhere(make_run: Any) -> None:
+def test_a_long_value_is_cut_by_the_same_rule_everywhere(make_run: Any) -> None:
+    """L02: a long value is cut by the same rule everywhere."""
     long = "x" * 9000
     run = make_run({"a": {"note": long}})
     run.add_trial("a", json.dumps({"note": long}))
@@ -128,7 +132,8 @@ def test_l02_a_long_value_is_cut_by_the_same_rule_everywhere(make_run: Any) -> N
     assert not [key for key in run.runs()["a"].data.tags if key.startswith("kdr.changed")]
 
 
-def test_l04_a_changed_setting_is_a_dated_tag_and_a_new_one_is_added(make_run: Any) -> None:
+def test_a_changed_setting_is_a_dated_tag_and_a_new_one_is_added(make_run: Any) -> None:
+    """L04: a changed setting is a dated tag and a new one is added."""
     run = make_run()
     trial = run.add_trial("a", CONFIG)
     run.log(trial, range(1, 3))
@@ -145,7 +150,8 @@ def test_l04_a_changed_setting_is_a_dated_tag_and_a_new_one_is_added(make_run: A
     assert [step for step, _ in run.curve("a", "train/losses/total")] == [1, 2, 3]
 
 
-def test_l06_infinities_are_marked_and_never_plain_numbers(make_run: Any) -> None:
+def test_infinities_are_marked_and_never_plain_numbers(make_run: Any) -> None:
+    """L06: infinities are marked and never plain numbers."""
     run = make_run()
     trial = run.add_trial("a", CONFIG)
     run.log(trial, range(1, 3), good=1.0, up=math.inf, down=-math.inf)
@@ -156,7 +162,8 @@ def test_l06_infinities_are_marked_and_never_plain_numbers(make_run: Any) -> Non
     assert tags["kdr.infinite.train/down"] == "2 points, the first -inf at step 1"
 
 
-def test_l08_nan_is_recorded_and_what_is_no_number_is_skipped_with_one_warning(make_run: Any) -> None:
+def test_nan_is_recorded_and_what_is_no_number_is_skipped_with_one_warning(make_run: Any) -> None:
+    """L08: nan is recorded and what is no number is skipped with one warning."""
     run = make_run()
     trials = [run.add_trial(name, CONFIG) for name in ("a", "b")]
     for trial in trials:
@@ -168,7 +175,8 @@ def test_l08_nan_is_recorded_and_what_is_no_number_is_skipped_with_one_warning(m
     assert sorted(warning.split("'")[1] for warning in run.warnings) == ["train/none", "train/text"]
 
 
-def test_l10_a_bad_name_never_loses_the_others(make_run: Any) -> None:
+def test_a_bad_name_never_loses_the_others(make_run: Any) -> None:
+    """L10: a bad name never loses the others."""
     run = make_run()
     trial = run.add_trial("a", CONFIG)
     run.log(trial, range(1, 2), **{f"m{n}": 1.0 for n in range(39)}, **{"recall@5[0], = //": 1.0})
@@ -176,8 +184,8 @@ def test_l10_a_bad_name_never_loses_the_others(make_run: Any) -> None:
     assert len(run.runs()["a"].data.metrics) == 40
 
 
-def test_l10_what_mlflow_refuses_all_the_same_is_one_warning(make_run: Any) -> None:
-    """A time before 1970 is nothing that a clean name could mend."""
+def test_what_mlflow_refuses_all_the_same_is_one_warning(make_run: Any) -> None:
+    """L10: A time before 1970 is nothing that a clean name could mend."""
     run = make_run()
     trial = run.add_trial("a", CONFIG)
     with rundir.EventWriter(trial.events) as writer:
@@ -191,7 +199,8 @@ def test_l10_what_mlflow_refuses_all_the_same_is_one_warning(make_run: Any) -> N
     ]
 
 
-def test_l14_each_trial_writes_into_its_own_run(make_run: Any) -> None:
+def test_each_trial_writes_into_its_own_run(make_run: Any) -> None:
+    """L14: each trial writes into its own run."""
     run = make_run()
     trials = {name: run.add_trial(name, CONFIG) for name in ("a", "b")}
     recorder = run.recorder()
@@ -216,7 +225,8 @@ def test_l14_each_trial_writes_into_its_own_run(make_run: Any) -> None:
         ("running", "KILLED"),
     ],
 )
-def test_l18_every_end_of_a_trial_has_its_status(make_run: Any, status: str, expected: str) -> None:
+def test_every_end_of_a_trial_has_its_status(make_run: Any, status: str, expected: str) -> None:
+    """L18: every end of a trial has its status."""
     run = make_run()
     trial = run.add_trial("a", CONFIG)
     rundir.write_status(trial, status, error="ValueError: no" if status == "failed" else None)
@@ -229,7 +239,8 @@ def test_l18_every_end_of_a_trial_has_its_status(make_run: Any, status: str, exp
     assert parent.info.status == {"done": "FINISHED", "preempted": "KILLED", "running": "KILLED"}.get(status, "FAILED")
 
 
-def test_l18_what_a_killed_driver_left_open_is_closed_by_the_next_one(make_run: Any) -> None:
+def test_what_a_killed_driver_left_open_is_closed_by_the_next_one(make_run: Any) -> None:
+    """L18: what a killed driver left open is closed by the next one."""
     killed = make_run()
     killed.add_trial("a", CONFIG)
     killed.recorder().poll()
@@ -240,7 +251,8 @@ def test_l18_what_a_killed_driver_left_open_is_closed_by_the_next_one(make_run: 
     assert any(str(killed.dir.path) in warning for warning in other.warnings)
 
 
-def test_l18_a_driver_that_lives_is_left_alone(make_run: Any) -> None:
+def test_a_driver_that_lives_is_left_alone(make_run: Any) -> None:
+    """L18: a driver that lives is left alone."""
     alive = make_run()
     alive.add_trial("a", CONFIG)
     with alive.dir.lock():
@@ -249,7 +261,8 @@ def test_l18_a_driver_that_lives_is_left_alone(make_run: Any) -> None:
         assert alive.runs()["a"].info.status == "RUNNING"
 
 
-def test_l18_a_trial_that_waits_again_after_a_kill_is_not_running(make_run: Any) -> None:
+def test_a_trial_that_waits_again_after_a_kill_is_not_running(make_run: Any) -> None:
+    """L18: a trial that waits again after a kill is not running."""
     run = make_run()
     trial = run.add_trial("a", CONFIG)
     run.recorder().poll()
@@ -261,7 +274,8 @@ def test_l18_a_trial_that_waits_again_after_a_kill_is_not_running(make_run: Any)
     assert run.runs()["a"].info.status == "RUNNING"
 
 
-def test_l22_no_step_is_in_the_curve_twice_after_a_resume(make_run: Any) -> None:
+def test_no_step_is_in_the_curve_twice_after_a_resume(make_run: Any) -> None:
+    """L22: no step is in the curve twice after a resume."""
     run = make_run()
     trial = run.add_trial("a", CONFIG)
     run.log(trial, range(1, 121))

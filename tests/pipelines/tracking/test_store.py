@@ -27,9 +27,10 @@ def test_the_default_is_a_file_beside_the_runs(tmp_path: Path, monkeypatch: pyte
         ("sqlite:///here.db", "sqlite:///{cwd}/here.db", True),
     ],
 )
-def test_l16_the_address_in_the_environment_is_honoured(
+def test_the_address_in_the_environment_is_honoured(
     given: str, uri: str, artifacts: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """L16: the address in the environment is honoured."""
     monkeypatch.chdir(tmp_path)
     store = Store.at(tmp_path / "runs", environ={"MLFLOW_TRACKING_URI": given})
     assert store.uri == uri.format(cwd=tmp_path)

@@ -107,7 +107,8 @@ def test_a_wrong_word_is_answered_with_the_right_command(line: str, right: str) 
     assert written(refused(shlex.split(line))) == right
 
 
-def test_i02_an_override_without_root_or_dashes_is_answered_with_the_right_form() -> None:
+def test_an_override_without_root_or_dashes_is_answered_with_the_right_form() -> None:
+    """I02: an override without root or dashes is answered with the right form."""
     for line in ("digits.py --a.b=1", "digits.py a.b=1"):
         assert written(refused(line)) == "kdr sweep digits.py --cfg.a.b=1"
 
