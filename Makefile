@@ -16,8 +16,8 @@ DEMO := $(BIN)/kdr sweep pipelines/configs/digits.py --sweep.optimizer.learning_
   --sweep.model.hidden='[32, 128]' --run.name=demo
 
 FAST := -m "not (cluster or seqio or browser or process or slow or soak)"
-# One worker has the tests that use Ray, the other begins with the rest (tests/conftest.py sorts them).
-SIDE_BY_SIDE := -n 2 --dist loadgroup --no-loadscope-reorder
+# One worker begins with the tests that use Ray, the other with the second half; who is done takes from the other.
+SIDE_BY_SIDE := -n 2 --dist worksteal
 
 .PHONY: help venv venv-full demo demo-job test test-fast soak lint types notebooks bench bench-quick
 help:

@@ -21,7 +21,7 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
         try:
             zlib.decompress(entry.read_bytes())
             is_whole = True
-        except zlib.error:
+        except (zlib.error, FileNotFoundError):
             is_whole = False
         if not is_whole or time.time() - entry.stat().st_mtime > 14 * 24 * 3600:
             entry.unlink(missing_ok=True)
@@ -41,16 +41,6 @@ hypothesis.settings.register_profile("soak", deadline=None)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """`--dist loadgroup` gives one worker the tests that use Ray, and meanwhile the other the rest, a file at a time.
-
-    What lies beside them goes first on the other worker, for it wants a process without Ray.
-    """
-
-    def uses_ray(item: pytest.Item) -> bool:
-        return item.get_closest_marker("cluster") is not None
-
-    items.sort(key=lambda item: (not uses_ray(item), "ray_cluster" not in item.path.parts))
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group("ray" if uses_ray(item) else item.nodeid.split("::")[0]))
+    """What uses Ray comes first: `--dist worksteal` gives it to one worker, and meanwhile the rest to the other."""
+    items.sort(key=lambda item: item.get_closest_marker("cluster") is None)

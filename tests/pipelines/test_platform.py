@@ -16,7 +16,7 @@ pytestmark = pytest.mark.process
 DIGITS = str(Path(__file__).parents[2] / "pipelines/configs/digits.py")
 WORKER = """
 from kauldron_core.errors import RunFailed
-from ray_cluster.jax_process import ProcessSettings, prepare_process
+from ray_cluster.workers.jax_process import ProcessSettings, prepare_process
 try:
     prepare_process(ProcessSettings(run_dir=".", platform="cpu"))
 except RunFailed as error:

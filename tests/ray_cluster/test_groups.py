@@ -9,7 +9,7 @@ from kauldron_core.errors import RunFailed
 from ray_cluster.workers.jax_process import Seat, free_address, join_group
 
 JOIN = """
-from ray_cluster.jax_process import Seat, free_address, join_group
+from ray_cluster.workers.jax_process import Seat, free_address, join_group
 address = free_address()
 try:
     join_group(Seat(rank={rank}, num_processes=2, timeout_s=2), address, ["here", "here"])

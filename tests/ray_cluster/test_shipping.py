@@ -18,12 +18,13 @@ LOOK = """
 import sys
 import ray_cluster
 from kauldron_core import rundir
-from ray_cluster import Sweep, environment, shipping
+from ray_cluster import Sweep
+from ray_cluster.cluster import environment, shipping
 
 sweep = Sweep(working_dir={folder!r}, py_modules=({package!r},), excludes=("big",))
 shipping.check(sweep)
 environment.prepare_driver({address!r})
-from ray_cluster import session
+from ray_cluster.cluster import session
 import ray
 
 @ray.remote(num_cpus=0)

@@ -13,7 +13,7 @@ from ray_cluster.workers.trial_logs import redirected_output
 def test_python_c_and_children_print_into_the_logs_and_the_old_streams_return(tmp_path):
     code = f"""
 import os, subprocess, sys
-from ray_cluster.trial_logs import redirected_output
+from ray_cluster.workers.trial_logs import redirected_output
 print("before")
 with redirected_output({str(tmp_path / "logs")!r}):
     print("python")
