@@ -167,7 +167,8 @@ def test_a_stack_of_batches_is_split_as_each_alone():
     np.testing.assert_array_equal(put["x"], stack["x"])
 
 
-def test_e16_a_remainder_that_does_not_divide_is_put_whole_where_allowed():
+def test_a_remainder_that_does_not_divide_is_put_whole_where_allowed():
+    """E16: a remainder that does not divide is put whole where it is allowed."""
     batch = {"x": np.ones((3, 2)), "y": np.ones((3,))}
     with pytest.raises(ConfigError, match=r"^sharding.batch: x of shape \(3, 2\): 3 does not divide by 8"):
         STRATEGIES["replicated"].put_batch(batch)
