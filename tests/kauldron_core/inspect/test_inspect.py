@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import functools
 import json
-import pathlib
 import re
 import struct
 import zlib
@@ -26,7 +25,6 @@ from kauldron_core.summaries.png import encode_png
 from tests.kauldron_core import experiments
 from tests.kauldron_core.modules.cases import NnxClassifier
 
-ROOM = pathlib.Path(__file__).parents[3] / "kauldron_core" / "inspect"
 BATCH = {
     "image": np.linspace(0, 1, 4 * 6 * 8 * 3, dtype=np.float32).reshape(4, 6, 8, 3),
     "label": np.arange(4),
@@ -37,12 +35,6 @@ BATCH = {
 @functools.cache
 def _trainer() -> kd.train.Trainer:
     return experiments.trainer()
-
-
-def test_the_example_of_the_readme_runs() -> None:
-    (block,) = [block.split("```")[0] for block in (ROOM / "README.md").read_text().split("```python\n")[1:]]
-    namespace: dict[str, Any] = {"__name__": "readme"}
-    exec(compile(block, str(ROOM / "README.md"), "exec"), namespace)
 
 
 @flax.struct.dataclass

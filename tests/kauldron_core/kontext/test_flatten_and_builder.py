@@ -1,7 +1,6 @@
 """Flattening into paths, building paths as code, and what the room exports and loads."""
 
 import dataclasses
-import pathlib
 import subprocess
 import sys
 from typing import Annotated, Any
@@ -12,8 +11,6 @@ import hypothesis.strategies as st
 import pytest
 
 from kauldron_core import kontext
-
-ROOM = pathlib.Path(kontext.__file__).parent
 
 keys = st.text(max_size=4)
 trees = st.recursive(
@@ -113,8 +110,3 @@ def test_kontext_alone_loads_neither_flax_nor_optax():
     code = "import sys; from kauldron_core import kontext; print({'flax', 'optax', 'orbax'} & set(sys.modules))"
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert output.strip() == "set()"
-
-
-def test_the_example_of_the_readme_runs():
-    for block in (ROOM / "README.md").read_text().split("```python\n")[1:]:
-        exec(block.split("```")[0], {})

@@ -1,7 +1,5 @@
 """Keys fold by name, split and make seeds, the same in every process and every version."""
 
-import pathlib
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -67,8 +65,3 @@ def test_numpy_sees_the_words_and_unknown_names_are_refused():
     assert "normal" in dir(PRNGKey(0))
     with pytest.raises(AttributeError, match="no attribute 'gaussian'"):
         PRNGKey(0).gaussian  # noqa: B018
-
-
-def test_the_example_of_the_readme_runs():
-    for block in (pathlib.Path(kd_random.__file__).parent / "README.md").read_text().split("```python\n")[1:]:
-        exec(block.split("```")[0], {})

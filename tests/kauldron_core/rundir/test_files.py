@@ -305,10 +305,3 @@ def test_the_room_loads_no_heavy_library():
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     ended = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
     assert ended.stdout.strip() == "[]"
-
-
-def test_the_example_of_the_readme_runs(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
-    readme = (ROOT / "kauldron_core/rundir/README.md").read_text()
-    monkeypatch.chdir(tmp_path)
-    exec(readme.split("```python\n")[1].split("```")[0], {})
-    assert rundir.RunDir("runs/demo").find_trial("0000-lr=0.01").status() == "done"
