@@ -32,15 +32,9 @@ for stale in ("RAY_ADDRESS", "MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME", "M
     os.environ.pop(stale, None)
 
 import hypothesis  # noqa: E402
-import pytest  # noqa: E402
 
 # `make test` tries the same examples everywhere, so that what passes here passes there; `make soak` draws new ones
 # (HYPOTHESIS_PROFILE=soak). A loaded machine is no failure, so there is no deadline.
 hypothesis.settings.register_profile("same", deadline=None, derandomize=True)
 hypothesis.settings.register_profile("soak", deadline=None)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What uses Ray comes first: `--dist worksteal` gives it to one worker, and meanwhile the rest to the other."""
-    items.sort(key=lambda item: item.get_closest_marker("cluster") is None)
