@@ -15,7 +15,7 @@ from kauldron_core.errors import ConfigError, one_line
 from kauldron_core.konfig.calls import hints
 from kauldron_core.konfig.overrides.refusal import refusal
 from kauldron_core.konfig.overrides.setting import Applied, with_values
-from kauldron_core.konfig.tree.casting import PLAIN
+from kauldron_core.konfig.tree.nodes import PLAIN
 from kauldron_core.konfig.writing.config_dict import ConfigDict
 from kauldron_core.sweeps.axes import Point, Points, Product, plain
 from kauldron_core.sweeps.axis_text import FLAG

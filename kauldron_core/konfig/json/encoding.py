@@ -12,14 +12,14 @@ from kauldron_core import paths
 from kauldron_core.errors import ConfigError
 from kauldron_core.konfig.calls.public_names import importable_name
 from kauldron_core.konfig.tree import marked, markers
-from kauldron_core.konfig.tree.copying import anchored, walk
+from kauldron_core.konfig.tree.copying import anchored
 from kauldron_core.konfig.tree.evaluate import Evaluation
 from kauldron_core.konfig.tree.labels import shown_key
-from kauldron_core.konfig.tree.nodes import Node, fields, is_a, is_node, kind_of
+from kauldron_core.konfig.tree.nodes import PLAIN, Node, fields, is_a, is_node, kind_of
 from kauldron_core.konfig.tree.references import OpRef, PathRef, Placeholder, describe
 from kauldron_core.konfig.tree.size import check_size
+from kauldron_core.konfig.tree.walking import walk
 
-_PLAIN: Final = frozenset({type(None), bool, int, float, str})
 _MAX_PROBLEMS: Final = 20
 _AFTER_RAW: Final = "__raw__>"
 
@@ -92,7 +92,7 @@ class Encoder:
 
     def value(self, value: Any) -> Any:
         """Returns the JSON form of one value."""
-        if type(value) in _PLAIN:
+        if type(value) in PLAIN:
             return value
         if is_node(value):
             return self._node(value)
@@ -115,7 +115,7 @@ class Encoder:
             kind = value.__class__
             if kind is node_class and is_quick:
                 value = self._node(value)
-            elif kind not in _PLAIN:
+            elif kind not in PLAIN:
                 value = self._entry(key, value, node)
             if type(key) is not str or markers.RAW <= key < _AFTER_RAW:  # That is: it starts with RAW.
                 key = self._key(key)
@@ -161,7 +161,7 @@ class Encoder:
         return {markers.ID: first[markers.ID]} if self._references else first
 
     def _list(self, values: Any) -> list[Any]:
-        return [item if type(item) in _PLAIN else self._entry(index, item) for index, item in enumerate(values)]
+        return [item if type(item) in PLAIN else self._entry(index, item) for index, item in enumerate(values)]
 
     def _tuple(self, values: tuple[Any, ...]) -> Any:
         entries = self._list(values)

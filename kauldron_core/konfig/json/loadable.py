@@ -9,9 +9,8 @@ from kauldron_core import paths
 from kauldron_core.errors import ConfigError
 from kauldron_core.konfig.calls.targets import display, find_target, split
 from kauldron_core.konfig.json.encoding import encode
-from kauldron_core.konfig.tree.copying import walk
-from kauldron_core.konfig.tree.markers import CONST, QUALNAME
-from kauldron_core.konfig.tree.nodes import fields
+from kauldron_core.konfig.tree.nodes import name_of
+from kauldron_core.konfig.tree.walking import walk
 from kauldron_core.konfig.trusting.rules import UntrustedError, check_name
 
 
@@ -24,7 +23,7 @@ def check_loadable(cfg: Any) -> None:
     """
     encode(cfg, references=True)
     for path, node in walk(cfg, operands=True):
-        name = fields(node).get(QUALNAME, fields(node).get(CONST))
+        name = name_of(node)
         if name is not None:
             _check(str(name), paths.join("cfg", *path))
 

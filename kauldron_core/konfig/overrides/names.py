@@ -13,9 +13,8 @@ from typing import Any
 
 from kauldron_core.errors import ConfigError, unknown_name
 from kauldron_core.konfig.calls.targets import find_target, registered_aliases, split
-from kauldron_core.konfig.tree.copying import nodes
-from kauldron_core.konfig.tree.markers import CONST, QUALNAME
-from kauldron_core.konfig.tree.nodes import fields
+from kauldron_core.konfig.tree.nodes import name_of
+from kauldron_core.konfig.tree.walking import nodes
 from kauldron_core.konfig.trusting import rules as trusting
 from kauldron_core.konfig.writing.proxies import Proxy, qualname
 
@@ -124,9 +123,8 @@ def _check_text(proxy: Proxy, rest: Sequence[str]) -> None:
 def _roots(cfg: Any) -> Iterator[str]:
     """Yields the packages that the calls and constants of a config name."""
     for node in nodes(cfg):
-        for marker in (QUALNAME, CONST):
-            if isinstance(name := fields(node).get(marker), str):
-                yield split(name)[0].split(".")[0]
+        if isinstance(name := name_of(node), str):
+            yield split(name)[0].split(".")[0]
 
 
 def _is_importable(name: str) -> bool:

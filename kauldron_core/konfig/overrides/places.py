@@ -16,6 +16,7 @@ from kauldron_core.konfig.tree.arguments import signature_of_node
 from kauldron_core.konfig.tree.markers import CONST, QUALNAME
 from kauldron_core.konfig.tree.nodes import fields, stored_key
 from kauldron_core.konfig.tree.references import Placeholder
+from kauldron_core.konfig.tree.walking import replaced
 from kauldron_core.konfig.writing.config_dict import ConfigDict
 
 _MISSING: Any = object()
@@ -48,7 +49,7 @@ class Place:
             fields(self.holder).pop(self.key, None)
             return
         if self.inner:
-            value = _replaced(self.holder[self.key], self.inner, value)
+            value = replaced(self.holder[self.key], self.inner, lambda _: value)
         _write(self.holder, self.key, value, at=self.slot.at)
 
     def saved(self) -> Saved:
@@ -231,14 +232,6 @@ def _children(node: Any) -> list[tuple[Any, Any]] | None:
             else [(key, _stored(node, key, UNKNOWN)[0]) for key in fields(node) if key not in _MARKERS]
         )
     return list(enumerate(cast("list[Any]", node))) if isinstance(node, (list, tuple)) else None
-
-
-def _replaced(value: Any, indices: tuple[int, ...], new: Any) -> Any:
-    """Returns nested tuples with one element replaced."""
-    first, *rest = indices
-    items = list(value)
-    items[first] = _replaced(items[first], tuple(rest), new) if rest else new
-    return type(value)(items)
 
 
 def _write(holder: Any, key: Any, value: Any, *, at: str) -> None:

@@ -21,8 +21,8 @@ from kauldron_core.konfig.overrides.refusal import Refused
 from kauldron_core.konfig.overrides.slots import Slot
 from kauldron_core.konfig.overrides.splitting import depth_of, inside
 from kauldron_core.konfig.tree.building import Builder
-from kauldron_core.konfig.tree.copying import nodes
 from kauldron_core.konfig.tree.nodes import distrust
+from kauldron_core.konfig.tree.walking import nodes
 from kauldron_core.konfig.trusting.rules import UntrustedError
 from kauldron_core.konfig.writing.config_dict import ConfigDict
 

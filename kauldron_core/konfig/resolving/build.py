@@ -15,13 +15,23 @@ from kauldron_core.konfig.resolving.overlays import places_of
 from kauldron_core.konfig.resolving.uncalled import uncalled, wants_instance
 from kauldron_core.konfig.tree.arguments import PARTIAL, check_complete, signature_of_node
 from kauldron_core.konfig.tree.building import Builder
-from kauldron_core.konfig.tree.copying import nodes, walk
 from kauldron_core.konfig.tree.evaluate import Evaluation
 from kauldron_core.konfig.tree.labels import label, shown_key
 from kauldron_core.konfig.tree.markers import CONST, QUALNAME
-from kauldron_core.konfig.tree.nodes import Node, fields, is_a, is_node, is_sequence, is_trusted, kind_of, origin
+from kauldron_core.konfig.tree.nodes import (
+    Node,
+    fields,
+    is_a,
+    is_node,
+    is_sequence,
+    is_trusted,
+    kind_of,
+    name_of,
+    origin,
+)
 from kauldron_core.konfig.tree.references import ReferenceFailed, RequiredValueMissing
 from kauldron_core.konfig.tree.size import check_size
+from kauldron_core.konfig.tree.walking import nodes, walk
 from kauldron_core.konfig.trusting import rules as trusting
 from kauldron_core.konfig.writing.config_dict import ConfigDict
 
@@ -57,14 +67,14 @@ def resolve(cfg: Any, *, freeze: bool = True, overlay: Mapping[str, Any] | None 
 
 def named_objects(cfg: Any) -> tuple[Any, ...]:
     """Returns the objects that the calls and names of a config stand for, None for a module not imported yet."""
-    names = {fields(node).get(QUALNAME, fields(node).get(CONST)) for node in nodes(cfg)}
+    names = {name_of(node) for node in nodes(cfg)}
     return tuple(find_loaded(name) for name in sorted(name for name in names if name is not None))
 
 
 def _check_names(root: Any, trusted: bool) -> None:
     """Refuses names that a file may not use, all of them before the first import."""
     for path, node in walk(root, operands=True):
-        name = fields(node).get(QUALNAME, fields(node).get(CONST))
+        name = name_of(node)
         if name is not None and not (trusted and is_trusted(node)):
             try:
                 trusting.check_name(*split(name))
@@ -105,7 +115,7 @@ class _Resolver:
     def _prepare_node(self, node: Any, path: tuple[Any, ...]) -> None:
         self._nodes.append(node)  # A node that a reference made must outlive this resolution: ids name nodes here.
         own = fields(node)
-        name = own.get(QUALNAME, own.get(CONST))
+        name = name_of(node)
         self._targets[id(node)] = None if name is None else self._find(node, name, path)
         excluded = self._excluded(node)
         for key in self._keys(node):

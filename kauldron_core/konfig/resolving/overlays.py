@@ -10,7 +10,8 @@ from kauldron_core.errors import ConfigError, unknown_name
 from kauldron_core.konfig.tree.arguments import check_argument
 from kauldron_core.konfig.tree.evaluate import Evaluation
 from kauldron_core.konfig.tree.markers import QUALNAME
-from kauldron_core.konfig.tree.nodes import fields, is_node, is_sequence, stored_key
+from kauldron_core.konfig.tree.nodes import fields, is_node, stored_key
+from kauldron_core.konfig.tree.walking import child, replaced
 
 
 def places_of(root: Any, overlay: Mapping[str, Any]) -> dict[tuple[int, Any], Any]:
@@ -57,17 +58,14 @@ def _step(value: Any, part: Any, path: str, *, is_last: bool) -> Any:
             check_argument(value, key)
             return None
         raise ConfigError(unknown_name("field", str(part), map(str, own), at=f"overlay {path!r}"))
-    if is_sequence(value) and isinstance(part, int) and -len(value) <= part < len(value):
-        return value[part]
-    raise ConfigError(f"overlay {path!r}: there is no entry {part!r}")
+    try:
+        return child(value, part)
+    except LookupError:
+        raise ConfigError(f"overlay {path!r}: there is no entry {part!r}") from None
 
 
 def _with_entry(current: Any, below: tuple[Any, ...], value: Any, path: str) -> Any:
-    if not below:
-        return value
-    index = below[0]
-    if not is_sequence(current) or not isinstance(index, int) or not -len(current) <= index < len(current):
-        raise ConfigError(f"overlay {path!r}: there is no entry {index!r}")
-    items: list[Any] = list(current)
-    items[index] = _with_entry(items[index], below[1:], value, path)
-    return type(current)(items)
+    try:
+        return replaced(current, below, lambda _: value)
+    except LookupError as error:
+        raise ConfigError(f"overlay {path!r}: there is no entry {error.args[0]!r}") from None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import re
-from typing import Any, cast
+from typing import Any
 
 from kauldron_core import paths
 from kauldron_core.errors import ConfigError
@@ -12,8 +13,9 @@ from kauldron_core.konfig.calls.targets import display
 from kauldron_core.konfig.showing.printing import pretty
 from kauldron_core.konfig.tree.comparing import MISSING, Change, diff
 from kauldron_core.konfig.tree.markers import CONST, QUALNAME
-from kauldron_core.konfig.tree.nodes import Node, fields, stored_key
+from kauldron_core.konfig.tree.nodes import Node, is_node
 from kauldron_core.konfig.tree.references import Reference, describe
+from kauldron_core.konfig.tree.walking import replaced
 
 # Characters that no config holds stand in the text where a changed leaf is, until its line is known.
 _OPEN, _CLOSE = "\ue000", "\ue001"
@@ -105,30 +107,17 @@ class _Marked:
         return self._text
 
 
-def _mark(node: Any, parts: tuple[Any, ...], mark: str) -> Any:
-    """Returns `node` with the leaf at `parts` marked; nodes and lists are changed in place."""
-    if not parts:
-        return _marked_leaf(node, mark)
-    if isinstance(node, Node):
-        own = fields(node)
-        key = stored_key(node, parts[0])
-        if key in (QUALNAME, CONST):
-            own[key] = f"{own[key]}{mark}"
-        elif key in own:
-            own[key] = _mark(own[key], parts[1:], mark)
-        return node
-    if isinstance(node, (list, tuple)) and isinstance(parts[0], int):
-        items = list(cast("list[Any]", node))
-        items[parts[0]] = _mark(items[parts[0]], parts[1:], mark)
-        make: Any = type(cast("list[Any]", node))
-        return make(items)
-    return cast(Any, node)  # Below a reference: what it follows is marked where it is.
+def _mark(cfg: Node, parts: tuple[Any, ...], mark: str) -> None:
+    """Puts a mark behind the leaf at a path, in place."""
+    is_name = parts[-1:] in ((QUALNAME,), (CONST,))
+    # Below a reference there is nothing to mark: what it follows is marked where it is.
+    with contextlib.suppress(LookupError):
+        replaced(cfg, parts, lambda leaf: f"{leaf}{mark}" if is_name else _marked_leaf(leaf, mark))
 
 
 def _marked_leaf(value: Any, mark: str) -> Any:
-    if isinstance(value, Node) and QUALNAME in value:
-        fields(value)[QUALNAME] = f"{fields(value)[QUALNAME]}{mark}"
-        return value
+    if is_node(value) and QUALNAME in value:
+        return replaced(value, (QUALNAME,), lambda name: f"{name}{mark}")
     text = describe(value) if isinstance(value, Reference) else inline(value)
     return _Marked(text + mark)
 

@@ -8,7 +8,8 @@ from typing import Any
 from kauldron_core.konfig.calls.targets import display
 from kauldron_core.konfig.showing.printing import pretty
 from kauldron_core.konfig.tree.markers import CONST, QUALNAME
-from kauldron_core.konfig.tree.nodes import fields, is_node, is_sequence
+from kauldron_core.konfig.tree.nodes import fields, is_node
+from kauldron_core.konfig.tree.walking import entries
 
 _STYLE = "font-family:monospace;margin-left:1.5em"
 _OPEN_DEPTH = 2
@@ -22,15 +23,12 @@ def to_html(cfg: Any) -> str:
 def _value(prefix: str, value: Any, depth: int, above: tuple[int, ...]) -> str:
     if id(value) in above:
         return f"<div>{prefix}...</div>"
-    if is_node(value):
-        own = fields(value)
-        if CONST not in own:
-            title = display(str(own[QUALNAME])) if QUALNAME in own else "dict"
-            items = [(str(key), item) for key, item in own.items() if key != QUALNAME]
-            return _folded(prefix, title, items, depth, (*above, id(value)))
-    if is_sequence(value) and any(is_node(item) for item in value):
-        items = [(str(index), item) for index, item in enumerate(value)]
-        return _folded(prefix, type(value).__name__, items, depth, (*above, id(value)))
+    is_folded = CONST not in value if is_node(value) else any(is_node(item) for _, item in entries(value))
+    if is_folded:
+        name = fields(value).get(QUALNAME) if is_node(value) else None
+        title = display(str(name)) if name else "dict" if is_node(value) else type(value).__name__
+        items = [(str(key), item) for key, item in entries(value) if key != QUALNAME]
+        return _folded(prefix, title, items, depth, (*above, id(value)))
     return f"<div>{prefix}<span style='color:#05a'>{html.escape(pretty(value))}</span></div>"
 
 

@@ -7,8 +7,9 @@ from typing import Any
 
 from kauldron_core.konfig.calls.targets import display
 from kauldron_core.konfig.tree.markers import CONST, QUALNAME
-from kauldron_core.konfig.tree.nodes import fields, is_a, is_node, is_sequence
+from kauldron_core.konfig.tree.nodes import fields, is_a, is_node
 from kauldron_core.konfig.tree.references import Placeholder, Reference, describe
+from kauldron_core.konfig.tree.walking import entries
 
 _WIDTH = 80
 _INDENT = "    "
@@ -32,12 +33,9 @@ class _Printer:
                 self._names[id(value)] = ""
                 return
             self._names[id(value)] = None
-            for item in fields(value).values():
-                self._count(item)
-        elif is_sequence(value):
-            for item in value:
-                self._count(item)
-        elif type(value) is Placeholder:
+        for _, item in entries(value):
+            self._count(item)
+        if type(value) is Placeholder:
             self._count(value.value)
 
     def text(self, value: Any, depth: int) -> str:

@@ -11,9 +11,6 @@ from kauldron_core.konfig.tree.markers import CONST, QUALNAME
 from kauldron_core.konfig.tree.nodes import is_a, is_node, is_sequence, kind_of
 from kauldron_core.konfig.tree.references import LAZY, Placeholder
 
-PLAIN: Final = frozenset({type(None), bool, int, float, str})
-"""Types of values that are stored as they are, without another look."""
-
 _SEQUENCES: Final = frozenset({list, tuple})
 
 

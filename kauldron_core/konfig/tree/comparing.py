@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 
 from kauldron_core import paths
 from kauldron_core.konfig.tree.evaluate import Evaluation
-from kauldron_core.konfig.tree.labels import shown_key
-from kauldron_core.konfig.tree.nodes import fields, is_node, is_sequence
+from kauldron_core.konfig.tree.nodes import is_node, is_sequence
 from kauldron_core.konfig.tree.size import check_size
 
 
@@ -40,16 +39,13 @@ def flatten(cfg: Any) -> dict[str, Any]:
 
     def visit(value: Any, path: str) -> None:
         value = evaluation.value(value)
-        has_fields = is_node(value)
-        is_tree = has_fields or is_sequence(value)
+        is_tree = is_node(value) or is_sequence(value)
         if not is_tree or not value or id(value) in inside:
             leaves[path] = value
             return
         inside.append(id(value))
-        keys: Any = fields(value) if has_fields else range(len(value))
-        for key in keys:
-            shown = shown_key(fields(value), key) if has_fields else key
-            visit(evaluation.read(value, key) if has_fields else value[key], paths.join(path, shown))
+        for key, item in evaluation.entries(value):
+            visit(item, paths.join(path, key))
         inside.pop()
 
     visit(cfg, "")

@@ -1,14 +1,14 @@
-"""Walks over whole configs: copies, merges, comparison."""
+"""Copies of configs, merges, and whether two are equal."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from kauldron_core.konfig.tree.evaluate import Evaluation
-from kauldron_core.konfig.tree.labels import shown_key
 from kauldron_core.konfig.tree.markers import CONST, QUALNAME
 from kauldron_core.konfig.tree.nodes import (
+    PLAIN,
     Node,
     blank,
     distrust,
@@ -21,58 +21,9 @@ from kauldron_core.konfig.tree.nodes import (
     stored_key,
 )
 from kauldron_core.konfig.tree.references import OpRef, PathRef, Placeholder
+from kauldron_core.konfig.tree.walking import child, nodes
 
 _MEMBERS = "kauldron_core.konfig members"
-
-
-def nodes(root: Any) -> list[Any]:
-    """Returns every node of a config once, the root first."""
-    found: dict[int, Any] = {}
-    pending = [root]
-    while pending:
-        value = pending.pop()
-        if is_node(value):
-            if id(value) not in found:
-                found[id(value)] = value
-                pending.extend(reversed(list(fields(value).values())))
-        elif is_sequence(value):
-            pending.extend(reversed(value))
-        elif is_a(value, dict):
-            pending.extend(reversed(value.values()))
-        elif type(value) is Placeholder:
-            pending.append(value.value)
-        elif type(value) is OpRef:
-            pending.extend((*value.konfig_args, *value.konfig_kwargs.values()))
-    return list(found.values())
-
-
-def walk(root: Any, *, operands: bool) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """Yields every node of a config once with its path (the first one, where a node is shared).
-
-    Args:
-      root: The config.
-      operands: Whether nodes among the operands of references count too.
-    """
-    visited: set[int] = set()
-    pending: list[tuple[tuple[Any, ...], Any]] = [((), root)]
-    while pending:
-        path, value = pending.pop()
-        if is_node(value):
-            if id(value) not in visited:
-                visited.add(id(value))
-                yield path, value
-                own = fields(value)
-                pending.extend(((*path, shown_key(own, key)), item) for key, item in reversed(own.items()))
-        elif is_sequence(value):
-            pending.extend(((*path, index), item) for index, item in _reversed_entries(value))
-        elif type(value) is Placeholder:
-            pending.append((path, value.value))
-        elif type(value) is OpRef and operands:
-            pending.extend((path, arg) for arg in (*value.konfig_args, *value.konfig_kwargs.values()))
-
-
-def _reversed_entries(values: Any) -> list[tuple[int, Any]]:
-    return [(index, values[index]) for index in range(len(values) - 1, -1, -1)]
 
 
 def deepcopy(root: Any, memo: dict[Any, Any] | None = None) -> Any:
@@ -97,7 +48,7 @@ def _copy_node(node: Any, memo: dict[Any, Any]) -> Any:
 
 
 _SEQUENCES = frozenset({list, tuple})
-_ATOMS = frozenset({type(None), bool, int, float, str, bytes})
+_ATOMS = PLAIN | {bytes}
 
 
 def _copy_value(value: Any, memo: dict[Any, Any]) -> Any:
@@ -144,20 +95,13 @@ def anchored(ref: PathRef, members: Any) -> tuple[Any, tuple[Any, ...]]:
     """Returns the first node on the way of a reference that is one of `members` (ids), and the path from there."""
     value: Any = ref.konfig_node
     parts = ref.konfig_parts
-    for index in range(len(parts) + 1):
-        if id(value) in members:
-            return value, parts[index:]
-        if index == len(parts):
-            break
-        part = parts[index]
-        if is_node(value):
-            value = fields(value).get(stored_key(value, part))
-            value = value.value if type(value) is Placeholder else value
-        elif is_sequence(value) and isinstance(part, int) and -len(value) <= part < len(value):
-            value = value[part]
-        else:
-            break
-    return None, ()
+    while id(value) not in members:
+        try:
+            value = child(value, parts[0])
+        except LookupError:  # Also where the path has ended.
+            return None, ()
+        value, parts = value.value if type(value) is Placeholder else value, parts[1:]
+    return value, parts
 
 
 def merge(target: Any, source: Any) -> None:
@@ -203,44 +147,36 @@ def _merges(old: Any, new: Any) -> bool:
 
 def without_references(root: Any) -> Any:
     """Returns a deep copy in which every reference is replaced by what it stands for."""
-    evaluation = Evaluation()
-    memo: dict[Any, Any] = {}
 
-    def copied(value: Any) -> Any:
-        value = evaluation.value(value)
-        if is_node(value):
-            if id(value) not in memo:
-                own: dict[Any, Any] = {}
-                memo[id(value)] = copied_node = blank(kind_of(value))
-                copied_node.__dict__.update({**value.__dict__, "_fields": own})
-                for key in fields(value):
-                    own[key] = copied(evaluation.read(value, key))
-            return memo[id(value)]
-        if is_sequence(value):
-            return kind_of(value)(copied(item) for item in value)
-        return value
+    def copied(node: Any, own: dict[Any, Any]) -> Any:
+        made = blank(kind_of(node))
+        made.__dict__.update({**vars(node), "_fields": own})
+        return made
 
-    return copied(root)
+    return _remade(root, copied, Evaluation())
 
 
 def to_dict(root: Any, *, preserve: bool) -> dict[Any, Any]:
     """Returns the config as nested dicts that share what the config shares."""
-    evaluation = Evaluation()
+    return _remade(root, lambda _, own: own, None if preserve else Evaluation())
+
+
+def _remade(root: Any, make: Callable[[Any, dict[Any, Any]], Any], evaluation: Evaluation | None) -> Any:
+    """Returns a config whose nodes are what `make` returns of a node and its new fields; shared ones stay shared."""
     memo: dict[int, Any] = {}
 
-    def plain(value: Any) -> Any:
-        value = value if preserve else evaluation.value(value)
+    def remade(value: Any) -> Any:
+        value = value if evaluation is None else evaluation.value(value)
         if is_node(value):
             if id(value) not in memo:
-                memo[id(value)] = own = {}
+                own: dict[Any, Any] = {}
+                memo[id(value)] = make(value, own)
                 for key, item in fields(value).items():
-                    own[key] = plain(item if preserve else evaluation.read(value, key))
+                    own[key] = remade(item if evaluation is None else evaluation.read(value, key))
             return memo[id(value)]
-        if is_sequence(value):
-            return kind_of(value)(plain(item) for item in value)
-        return value
+        return kind_of(value)(map(remade, value)) if is_sequence(value) else value
 
-    return plain(root)
+    return remade(root)
 
 
 def is_equal(left: Any, right: Any) -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from kauldron_core.errors import ConfigError, unknown_name
 from kauldron_core.konfig.calls.targets import find_target, split
 from kauldron_core.konfig.tree import operations
 from kauldron_core.konfig.tree.building import Builder
+from kauldron_core.konfig.tree.labels import shown_key
 from kauldron_core.konfig.tree.markers import CONST
 from kauldron_core.konfig.tree.nodes import Node, fields, is_a, is_node, is_sequence, kind_of, stored_key
 from kauldron_core.konfig.tree.references import (
@@ -48,6 +49,15 @@ class Evaluation:
             return self._overlay[place]
         value = fields(node)[key]
         return value if type(value) not in LAZY else self._lazy(place, value)
+
+    def entries(self, value: Any) -> Iterator[tuple[Any, Any]]:
+        """Yields what a node or list holds, by the key that paths show; fields of nodes are read."""
+        if is_node(value):
+            own = fields(value)
+            for key in own:
+                yield shown_key(own, key), self.read(value, key)
+        else:
+            yield from enumerate(value)
 
     def value(self, value: Any) -> Any:
         """Returns what a value stands for: itself, unless it is a reference or a placeholder."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import ml_collections  # pyright: ignore[reportMissingTypeStubs]
 
-from kauldron_core.konfig.tree.markers import QUALNAME
+from kauldron_core.konfig.tree.markers import CONST, QUALNAME
 from kauldron_core.konfig.tree.origins import Origin
 
 Node: TypeAlias = ml_collections.ConfigDict
 FieldReference: TypeAlias = ml_collections.FieldReference
+
+PLAIN: Final = frozenset({type(None), bool, int, float, str})
+"""Types of values that are stored as they are, without another look."""
 
 
 def is_node(value: Any) -> bool:
@@ -36,6 +39,12 @@ def is_sequence(value: Any) -> bool:
 def fields(node: Node) -> dict[Any, Any]:
     """Returns the fields of a node as they are stored, references unread."""
     return vars(node)["_fields"]
+
+
+def name_of(node: Node) -> Any:
+    """Returns what a call calls or a constant names, None for a plain dict."""
+    own = fields(node)
+    return own.get(QUALNAME, own.get(CONST))
 
 
 def is_trusted(node: Node) -> bool:

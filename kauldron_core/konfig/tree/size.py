@@ -7,9 +7,9 @@ from typing import Any
 from kauldron_core import paths
 from kauldron_core.errors import ConfigError
 from kauldron_core.konfig.tree.evaluate import Evaluation
-from kauldron_core.konfig.tree.labels import shown_key
-from kauldron_core.konfig.tree.nodes import fields, is_node, is_sequence
+from kauldron_core.konfig.tree.nodes import is_node, is_sequence
 from kauldron_core.konfig.tree.references import PathRef
+from kauldron_core.konfig.tree.walking import entries
 
 MAX_VALUES = 1_000_000
 
@@ -43,15 +43,13 @@ class _Count:
                 value = self._evaluation.value(value)
             except Exception:  # Whatever is wrong with it is told where it is read.
                 return 1
-        has_fields = is_node(value)
-        if not has_fields and not is_sequence(value):
+        if not is_node(value) and not is_sequence(value):
             return 1
         if id(value) in self._known:
-            return 1 if has_fields and self._is_shared else self._known[id(value)]
+            return 1 if is_node(value) and self._is_shared else self._known[id(value)]
         self._kept.append(value)  # As long as its id stands for it.
         self._known[id(value)] = 1  # A circle; it is found where it is read.
-        own = fields(value).items() if has_fields else enumerate(value)
-        count = sum(self.of(item, (*path, shown_key(fields(value), key) if has_fields else key)) for key, item in own)
+        count = sum(self.of(item, (*path, key)) for key, item in entries(value))
         if count > MAX_VALUES:
             raise ConfigError(
                 f"{paths.join('cfg', *path)}: holds more than {MAX_VALUES:,} values when its references are followed."

@@ -15,7 +15,7 @@ from typing import Any, NoReturn, Self
 from kauldron_core.errors import ConfigError, unknown_name
 from kauldron_core.konfig.json import encoding
 from kauldron_core.konfig.showing import html, printing
-from kauldron_core.konfig.tree import arguments, casting, copying, marked, nodes
+from kauldron_core.konfig.tree import arguments, casting, copying, marked, nodes, walking
 from kauldron_core.konfig.tree import labels as names_of_nodes
 from kauldron_core.konfig.tree.building import Builder
 from kauldron_core.konfig.tree.evaluate import Evaluation
@@ -109,7 +109,7 @@ class ConfigDict(Node):
         fields = self._fields
         if key not in fields:
             self._check_new(key)
-        if type(value) not in casting.PLAIN:
+        if type(value) not in nodes.PLAIN:
             value = Builder(ConfigDict, at=self._konfig_at(key)).convert(value)
         old = fields.get(key)
         if type(old) is Placeholder and type(value) not in LAZY:
@@ -196,20 +196,20 @@ class ConfigDict(Node):
 
     def lock(self) -> Self:
         """Refuses new fields from now on, here and below."""
-        for node in copying.nodes(self):
+        for node in walking.nodes(self):
             vars(node)["_locked"] = True
         return self
 
     def unlock(self) -> Self:
         """Accepts new fields again, here and below."""
-        for node in copying.nodes(self):
+        for node in walking.nodes(self):
             vars(node)["_locked"] = False
         return self
 
     @contextlib.contextmanager
     def ignore_type(self) -> Generator[Self]:
         """Lets fields change their type inside the block, here and below."""
-        before = [(node, node.is_type_safe) for node in copying.nodes(self)]
+        before = [(node, node.is_type_safe) for node in walking.nodes(self)]
         for node, _ in before:
             vars(node)["_type_safe"] = False
         try:

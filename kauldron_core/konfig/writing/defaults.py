@@ -7,9 +7,9 @@ from typing import Any
 
 from kauldron_core.errors import ConfigError
 from kauldron_core.konfig.calls.targets import find_loaded
-from kauldron_core.konfig.tree import copying
 from kauldron_core.konfig.tree.markers import QUALNAME
 from kauldron_core.konfig.tree.nodes import fields, origin
+from kauldron_core.konfig.tree.walking import nodes
 from kauldron_core.konfig.writing.config_dict import ConfigDict
 
 _defaults: list[ConfigDict] = []
@@ -61,5 +61,5 @@ def _merge_under(given: Any, default: ConfigDict) -> None:
 
 
 def _keep_origin(defaults: ConfigDict, node: ConfigDict) -> None:
-    for below in copying.nodes(defaults):
+    for below in nodes(defaults):
         vars(below)["_origin"] = origin(node)

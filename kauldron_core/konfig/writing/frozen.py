@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from kauldron_core.errors import ConfigError
-from kauldron_core.konfig.tree import copying
+from kauldron_core.konfig.tree import copying, walking
 from kauldron_core.konfig.writing.config_dict import ConfigDict
 
 
@@ -22,6 +22,6 @@ class FrozenConfigDict(ConfigDict):
 def freeze(cfg: ConfigDict) -> FrozenConfigDict:
     """Returns a deep copy that refuses changes, here and below."""
     copied: Any = copying.deepcopy(cfg)
-    for node in copying.nodes(copied):
+    for node in walking.nodes(copied):
         object.__setattr__(node, "__class__", FrozenConfigDict)
     return copied
