@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 from kauldron_core.errors import ConfigError, unknown_name
 from kauldron_core.evals import EveryNSteps, Final, Once, StandaloneLastCheckpoint
 from kauldron_core.losses import named_losses
+from kauldron_core.train.experiment import Experiment
 
 if TYPE_CHECKING:
     from kauldron_core.ckpts import Checkpointer
-    from kauldron_core.train.trainer import Trainer
 
 _AT = "checkpointer.best_metric"
 
 
-def check_is_measured(trainer: Trainer) -> None:
+def check_is_measured(trainer: Experiment) -> None:
     """Refuses to choose the best checkpoint by a metric that is not measured at the steps of checkpoints.
 
     Evaluations that leave out some saves are fine, and so are saves that leave out some evaluations: only where the
@@ -38,12 +38,12 @@ def check_is_measured(trainer: Trainer) -> None:
         _check_run(keeper, getattr(trainer.evals[name], "run", None), name)
 
 
-def _has_one_save(trainer: Trainer, keeper: Checkpointer) -> bool:
+def _has_one_save(trainer: Experiment, keeper: Checkpointer) -> bool:
     steps, saves = trainer.num_train_steps, keeper.save_interval_steps
     return keeper.save_interval_s is None and steps is not None and saves is not None and saves >= steps
 
 
-def _check_training_key(trainer: Trainer, key: str) -> None:
+def _check_training_key(trainer: Experiment, key: str) -> None:
     known = [f"losses/{name}" for name in ("total", *dict(named_losses(trainer.train_losses)))]
     known += [f"metrics/{name}" for name in trainer.train_metrics]
     is_ours = key.split("/")[0] in ("losses", "metrics")

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 import jax
 
 from kauldron_core import rundir
-from kauldron_core.data import Pipeline, check_shares
+from kauldron_core.data import check_shares
 from kauldron_core.errors import ConfigError, unknown_name
 from kauldron_core.evals import Evaluator
 from kauldron_core.konfig.resolving.uncalled import refuse_uncalled
 from kauldron_core.losses import named_losses
-from kauldron_core.sharding import IndivisibleError
+from kauldron_core.train.experiment import Experiment
 from kauldron_core.train.step import checks
 from kauldron_core.train.step.program import OnNonfinite
 
-if TYPE_CHECKING:
-    from kauldron_core.train.trainer import Trainer
 
-
-def check(trainer: Trainer) -> None:
+def check(trainer: Experiment) -> None:
     """Raises ConfigError if a part is missing, or a field holds what it can't."""
     for name in _OBJECTS:
         refuse_uncalled(getattr(trainer, name), at=name)
@@ -66,7 +63,7 @@ def check(trainer: Trainer) -> None:
             )
 
 
-def check_best_metric(trainer: Trainer) -> None:
+def check_best_metric(trainer: Experiment) -> None:
     """Refuses a metric by which no checkpoint will ever be best, where it is known what there will be."""
     metric = None if trainer.checkpointer is None else trainer.checkpointer.best_metric
     name, _, key = (metric or "").partition("/")
@@ -82,47 +79,7 @@ def check_best_metric(trainer: Trainer) -> None:
         raise ConfigError(unknown_name("metric", str(metric), available, at="checkpointer.best_metric"))
 
 
-def check_last_batch(trainer: Trainer, *, num_batches: int | None) -> None:
-    """Refuses data whose last batch is shorter where it would not fit into the step.
-
-    Args:
-      trainer: The experiment.
-      num_batches: How many batches its data has, None if it does not say.
-
-    Raises:
-      ConfigError: If training gets there, and the batch can't be split into microbatches or over the devices.
-    """
-    ds, limit = trainer.train_ds, trainer.num_train_steps
-    if not isinstance(ds, Pipeline) or (num_batches is not None and limit is not None and limit < num_batches):
-        return
-    size = ds.last_batch_size
-    if size == ds.batch_size or (fault := _misfit(trainer, size)) is None:
-        return
-    what = "may be shorter than the others" if size is None else f"has {size} examples and others {ds.batch_size}"
-    raise ConfigError(
-        f"train_ds.batch_drop_remainder: {ds.batch_drop_remainder!r}, so the last batch {what}, and {fault}. Use "
-        "'pad', which fills it up and masks what it adds, or True, which leaves it out."
-    )
-
-
-def _misfit(trainer: Trainer, size: int | None) -> str | None:
-    """Returns why a batch of `size` examples does not fit, None if it does; the size None is any."""
-    parts = getattr(trainer.trainstep, "microbatches", None) or 1
-    if parts > 1 and (size is None or size % parts):
-        return f"it has to divide by microbatches={parts}"
-    if trainer.sharding.is_trivial:
-        return None
-    spec = jax.tree.map(
-        lambda leaf: jax.ShapeDtypeStruct((size or 1, *leaf.shape[1:]), leaf.dtype), trainer.train_ds.element_spec
-    )
-    try:
-        trainer.sharding.batch_shardings(spec)
-    except IndivisibleError as error:
-        return f"it does not divide over the devices ({error})"
-    return None
-
-
-def check_hosts(trainer: Trainer) -> None:
+def check_hosts(trainer: Experiment) -> None:
     """Refuses to begin where the hosts of a job differ, or have not each a share of the data of its own."""
     names = ("seed", "num_train_steps", "stop_after_steps", "steps_per_call")
     check_shares(trainer.train_ds, at="train_ds", others={name: getattr(trainer, name) for name in names})

@@ -7,22 +7,19 @@ import contextlib
 import logging
 import time
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from kauldron_core import ckpts, rundir
 from kauldron_core.errors import ConfigError, RunFailed, unknown_name
 from kauldron_core.evals import Evaluator
 from kauldron_core.evaluator_nodes import evaluator_fingerprint, evaluator_nodes
 from kauldron_core.forward import AuxiliariesState
-
-if TYPE_CHECKING:
-    from kauldron_core.train.trainer import Trainer
+from kauldron_core.train.experiment import Experiment
 
 _logger = logging.getLogger(__name__)
 
 
 def continuous_eval(
-    trainer: Trainer, names: str | Iterable[str] | None = None, *, poll_s: float = 1.0, patience_s: float = 3_600.0
+    trainer: Experiment, names: str | Iterable[str] | None = None, *, poll_s: float = 1.0, patience_s: float = 3_600.0
 ) -> dict[str, AuxiliariesState]:
     """Evaluates the checkpoints in the trainer's workdir until training has ended.
 
@@ -54,7 +51,7 @@ def continuous_eval(
 
 
 def _follow(
-    trainer: Trainer, trial: rundir.TrialDir, backlog: rundir.Backlog, *, poll_s: float, patience_s: float
+    trainer: Experiment, trial: rundir.TrialDir, backlog: rundir.Backlog, *, poll_s: float, patience_s: float
 ) -> Mapping[str, Mapping[int, AuxiliariesState]]:
     """Returns the states of all evaluations that are made here until training has ended, by name and step."""
     states: dict[str, dict[int, AuxiliariesState]] = collections.defaultdict(dict)
@@ -79,7 +76,7 @@ def _follow(
             time.sleep(poll_s)
 
 
-def _wanted(trainer: Trainer, evaluator: Evaluator) -> rundir.Wanted:
+def _wanted(trainer: Experiment, evaluator: Evaluator) -> rundir.Wanted:
     run, keeper = evaluator.run, trainer.checkpointer
     limit = getattr(run, "max_pending", None)
     if limit is None and keeper is not None and keeper.max_to_keep is not None:
@@ -87,7 +84,7 @@ def _wanted(trainer: Trainer, evaluator: Evaluator) -> rundir.Wanted:
     return rundir.Wanted(run, limit, getattr(run, "when_behind", None) == "block")
 
 
-def _selected(trainer: Trainer, names: str | Iterable[str] | None) -> list[Evaluator]:
+def _selected(trainer: Experiment, names: str | Iterable[str] | None) -> list[Evaluator]:
     if names is None:
         return [evaluator for evaluator in trainer.evals.values() if evaluator.run.is_standalone]
     names = [names] if isinstance(names, str) else list(names)
@@ -97,7 +94,7 @@ def _selected(trainer: Trainer, names: str | Iterable[str] | None) -> list[Evalu
     return [trainer.evals[name] for name in names]
 
 
-def _evaluate(trainer: Trainer, trial: rundir.TrialDir, name: str, step: int) -> AuxiliariesState | None:
+def _evaluate(trainer: Experiment, trial: rundir.TrialDir, name: str, step: int) -> AuxiliariesState | None:
     """Evaluates a checkpoint and records what came out; returns the states, None if there are none.
 
     Somebody else may be at it, or it fails, which is recorded too.
@@ -122,7 +119,7 @@ def _evaluate(trainer: Trainer, trial: rundir.TrialDir, name: str, step: int) ->
     return None if result is None else result.states
 
 
-def _fingerprint(trainer: Trainer, name: str) -> str:
+def _fingerprint(trainer: Experiment, name: str) -> str:
     """Returns what identifies the evaluator; nothing where no config says so."""
     cfg = trainer.raw_cfg
     if cfg is None or name not in evaluator_nodes(cfg):

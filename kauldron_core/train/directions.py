@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kauldron_core.ckpts import Checkpointer
 from kauldron_core.metrics import directions_of
 from kauldron_core.rundir import Better, Directions
+from kauldron_core.train.experiment import Experiment
 from kauldron_core.train.inherit import inherit, is_inherited
 
-if TYPE_CHECKING:
-    from kauldron_core.train.trainer import Trainer
 
-
-def metric_directions(trainer: Trainer) -> Directions:
+def metric_directions(trainer: Experiment) -> Directions:
     """Returns what is better of each metric that training and the evaluators of `trainer` give."""
     known: dict[str, Better] = directions_of(trainer.train_metrics, prefix="train/metrics")
     for name, evaluator in trainer.evals.items():
@@ -24,7 +20,7 @@ def metric_directions(trainer: Trainer) -> Directions:
     return Directions(known)
 
 
-def with_mode(trainer: Trainer) -> Checkpointer | None:
+def with_mode(trainer: Experiment) -> Checkpointer | None:
     """Returns the checkpointer of `trainer`, which knows now which end of its metric is best.
 
     Raises:
@@ -39,6 +35,6 @@ def with_mode(trainer: Trainer) -> Checkpointer | None:
     )
 
 
-def inline_losses(trainer: Trainer) -> list[str]:
+def inline_losses(trainer: Experiment) -> list[str]:
     """Returns the names of the evaluators that run inside training and give a loss, in the order of the config."""
     return [evaluator.name for evaluator in trainer.inline_evals if getattr(evaluator, "losses", None)]

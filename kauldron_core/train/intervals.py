@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from kauldron_core.ckpts import Checkpointer
 from kauldron_core.evals import EveryNSteps, Once
-
-if TYPE_CHECKING:
-    from kauldron_core.train.trainer import Trainer
+from kauldron_core.train.experiment import Experiment
 
 _USUAL_SAVES = Checkpointer().save_interval_steps
 
 
-def longer_than(trainer: Trainer, num_steps: int) -> Iterator[str]:
+def longer_than(trainer: Experiment, num_steps: int) -> Iterator[str]:
     """Yields, for each interval that never comes round within `num_steps`, a line that says what is left of it.
 
     The usual interval of the saves is nobody's choice, so nothing is said of it.

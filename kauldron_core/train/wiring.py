@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 import jax
 
 from kauldron_core.forward.precision import check_params
 from kauldron_core.optim import Schedule, held_by
 from kauldron_core.train import intervals
-
-if TYPE_CHECKING:
-    from kauldron_core.train.trainer import Trainer
+from kauldron_core.train.experiment import Experiment
 
 _logger = logging.getLogger(__name__)
 
 
-def trace(trainer: Trainer) -> None:
+def trace(trainer: Experiment) -> None:
     """Raises what the step, its metrics and summaries, and every evaluator would raise for their wiring.
 
     Everything is traced with the shapes of its own data, evaluators that run outside of training too. Nothing is

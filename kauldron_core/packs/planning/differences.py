@@ -8,7 +8,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from kauldron_core import konfig, paths
-from kauldron_core.train.trainer import STEP_FIELDS
+from kauldron_core.train.step.source import STEP_FIELDS
 
 DATA_SEED = "train_ds.seed"
 SEED = "seed"

@@ -16,7 +16,8 @@ from kauldron_core.packs.running.programs import PackedPrograms
 from kauldron_core.train.step.compiled import Compilation, Structure
 from kauldron_core.train.step.layout import zeros_like
 from kauldron_core.train.step.program import Outputs
-from kauldron_core.train.trainer import Trainer, step_source
+from kauldron_core.train.step.source import step_source
+from kauldron_core.train.trainer import Trainer
 
 NUM_STEPS = 3
 OUTPUTS = Outputs(losses=True, metrics=True)

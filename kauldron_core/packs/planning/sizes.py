@@ -16,7 +16,8 @@ from kauldron_core.packs.planning.tracing import build, quickly_compiled, stacke
 from kauldron_core.packs.running.programs import PackedPrograms
 from kauldron_core.train.step import program as program_lib
 from kauldron_core.train.step.program import Outputs
-from kauldron_core.train.trainer import Trainer, step_source
+from kauldron_core.train.step.source import step_source
+from kauldron_core.train.trainer import Trainer
 
 DEVICE_SHARE = 0.8
 """The part of a device's memory that a pack may take."""

@@ -17,7 +17,8 @@ from kauldron_core.packs.planning.tracing import build, stacked_arguments, table
 from kauldron_core.packs.running.data import PackData, open_data
 from kauldron_core.packs.running.programs import PackedPrograms
 from kauldron_core.train.step.program import Outputs
-from kauldron_core.train.trainer import Trainer, step_source
+from kauldron_core.train.step.source import step_source
+from kauldron_core.train.trainer import Trainer
 
 _MAX_MEMBERS = 32
 _REPEATS = 5

@@ -12,7 +12,8 @@ from kauldron_core import konfig, paths
 from kauldron_core.forward import as_arguments
 from kauldron_core.packs.planning.tables import Tabulated, is_schedule, tabulate
 from kauldron_core.train.step.compiled import Compilation, Source, Structure
-from kauldron_core.train.trainer import Trainer, step_source
+from kauldron_core.train.step.source import step_source
+from kauldron_core.train.trainer import Trainer
 
 
 class Tracing:

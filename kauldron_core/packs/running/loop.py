@@ -31,7 +31,8 @@ from kauldron_core.train.loop import reports
 from kauldron_core.train.loop.events import Done, Evaluated, Logged, Saved
 from kauldron_core.train.step.layout import zeros_like
 from kauldron_core.train.step.program import Outputs, StepReport
-from kauldron_core.train.trainer import Trainer, step_source
+from kauldron_core.train.step.source import step_source
+from kauldron_core.train.trainer import Trainer
 
 
 class PackLoop:

@@ -11,7 +11,7 @@ from kauldron_core.errors import ConfigError, unknown_name
 from kauldron_core.packs.planning.tracing import tables_among, values_of
 from kauldron_core.packs.rules.rule import Point, Rule
 from kauldron_core.packs.running.members import Inherited
-from kauldron_core.train.trainer import STEP_FIELDS, step_source
+from kauldron_core.train.step.source import STEP_FIELDS, step_source
 
 
 class Points:

@@ -5,25 +5,23 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from kauldron_core.errors import ConfigError
 from kauldron_core.forward import TrainState
 from kauldron_core.train import consistency
+from kauldron_core.train.experiment import Experiment
 from kauldron_core.train.loop.events import Done, Evaluated, Event
 from kauldron_core.train.loop.interrupts import StopRequest, catching_signals
 from kauldron_core.train.loop.memory import explained
 from kauldron_core.train.loop.progress import Progress, ignored
 from kauldron_core.train.loop.session import Diverged, Session, Until
 
-if TYPE_CHECKING:
-    from kauldron_core.train.trainer import Trainer
-
 _T = TypeVar("_T")
 
 
 def iter_train(
-    trainer: Trainer,
+    trainer: Experiment,
     *,
     stop: threading.Event | None = None,
     until: Until | None = None,
@@ -63,7 +61,7 @@ def iter_train(
         return state
 
 
-def iter_eval(trainer: Trainer, *, stop: threading.Event | None = None) -> Generator[Event, None, TrainState]:
+def iter_eval(trainer: Experiment, *, stop: threading.Event | None = None) -> Generator[Event, None, TrainState]:
     """Evaluates the newest checkpoint with each evaluator; yields events and returns the state."""
     if trainer.checkpointer is None:
         raise ConfigError("checkpointer: None, so there is no checkpoint to evaluate.")

@@ -7,7 +7,7 @@ import os
 import pathlib
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import jax
 
@@ -16,6 +16,7 @@ from kauldron_core.errors import ConfigError
 from kauldron_core.evals import EvaluationStopped, Evaluator
 from kauldron_core.forward import TrainState
 from kauldron_core.losses import named_losses
+from kauldron_core.train.experiment import Experiment
 from kauldron_core.train.loop import writer as writer_lib
 from kauldron_core.train.loop.events import Done, Evaluated, Event, Logged, Saved, Settled
 from kauldron_core.train.loop.interrupts import StopRequest
@@ -24,9 +25,6 @@ from kauldron_core.train.loop.reports import Diverged, LateReports
 from kauldron_core.train.loop.speed import Speed
 from kauldron_core.train.loop.watchdog import Watchdog
 from kauldron_core.train.step.program import Outputs, StepReport, is_sound
-
-if TYPE_CHECKING:
-    from kauldron_core.train.trainer import Trainer
 
 Until = Callable[[Logged | Evaluated], str | None]
 """Is shown each record of metrics and returns why training ends with its step; None where it goes on."""
@@ -46,7 +44,7 @@ class Session:
 
     def __init__(
         self,
-        trainer: Trainer,
+        trainer: Experiment,
         request: StopRequest,
         progress: Progress,
         *,

@@ -14,7 +14,7 @@ from kauldron_core.packs.planning import tracing
 from kauldron_core.packs.running import placement
 from kauldron_core.packs.running.programs import PackedPrograms
 from kauldron_core.train.step.program import Outputs
-from kauldron_core.train.trainer import step_source
+from kauldron_core.train.step.source import step_source
 from tests.kauldron_core.packs.test_packs import config
 
 with konfig.imports():
