@@ -24,6 +24,7 @@ from pipelines.terminal import echo
 from pipelines.tracking import RecorderProcess, Store
 from ray_cluster.driver import layout
 from ray_cluster.evaluations import eval_jobs
+from ray_cluster.evaluations.job import EvalJob, shared_folder
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -156,7 +157,7 @@ def _on_actors(
     """Returns what makes evaluations on Ray, None if they are made in this process."""
     if num_actors is None and address is None:
         return None
-    folder = eval_jobs.shared_folder(path)
+    folder = shared_folder(path)
     file = _file_of(evals)
     if file is not None:
         imported = sweeps.load_config_file(file).imported
@@ -164,7 +165,7 @@ def _on_actors(
             imported.copy_to(folder.code)  # From where the actors import it.
             konfig.trust(imported.module.__name__)  # The user has named this file.
     trusted = konfig.trusted_packages()
-    job = eval_jobs.EvalJob(run_dir=str(folder.path), num_actors=num_actors, shards=shards, trust=trusted, env=env)
+    job = EvalJob(run_dir=str(folder.path), num_actors=num_actors, shards=shards, trust=trusted, env=env)
     return functools.partial(eval_jobs.evaluate, job=job, address=address)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ray_cluster.cluster import environment, placement, shipping
-from ray_cluster.evaluations.eval_jobs import EvalJob, evaluate
+from ray_cluster.evaluations.eval_jobs import evaluate
+from ray_cluster.evaluations.job import EvalJob
 from ray_cluster.results import Group, Results, Statistics, TrialResult
 from ray_cluster.spec import EvalPool, Plan, PlannedPack, PlannedTrial, Sidecar, Sweep, eval_pools
 

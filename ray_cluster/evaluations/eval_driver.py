@@ -23,8 +23,8 @@ from kauldron_core.errors import ConfigError, RunFailed
 from kauldron_core.rundir import Record
 from ray_cluster.cluster import environment, session
 from ray_cluster.driver.ground import Ground, RayGone
-from ray_cluster.evaluations.eval_jobs import EvalJob, count_actors, refuse_too_many, shared_folder
 from ray_cluster.evaluations.evaluator_actors import EvaluatorActors, Outcome, record_given_up
+from ray_cluster.evaluations.job import EvalJob, count_actors, refuse_too_many, shared_folder
 from ray_cluster.spec import EvalPool
 from ray_cluster.workers.jax_process import ProcessSettings
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("kauldron_core", "evaluators", "pipelines")
+PACKAGES = ("kauldron_core", "evaluators", "ray_cluster", "pipelines")
 
 
 def _modules(package: str) -> dict[str, Path]:
