@@ -25,7 +25,7 @@ from pipelines.sweep import start
 from pipelines.watching import watchers
 from ray_cluster import spec
 from ray_cluster.results import find_repeats
-from ray_cluster.workers import passing
+from ray_cluster.workers import inheriting
 
 Record = dict[str, Any]
 """What a stage leaves: plain data, kept in the pipeline's folder."""
@@ -308,7 +308,7 @@ def _lay_checkpoint(source: rundir.TrialDir, prepared: planning.Prepared, trial:
     if trial.name in prepared.trainers:
         check_donor(source, folder, prepared.trainers[trial.name], at="start_from")
     folder.create(trial.config_json)
-    passing.begin_from(source, folder)
+    inheriting.begin_from(source, folder)
 
 
 def _without_seed(point: tuple[tuple[str, Any], ...], seeds: int) -> tuple[tuple[str, Any], ...]:

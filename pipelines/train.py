@@ -29,7 +29,7 @@ from pipelines.tracking import RecorderProcess
 from pipelines.watching import watchers
 from ray_cluster.driver import collect, control, layout
 from ray_cluster.driver.sidecars import SidecarThreads
-from ray_cluster.workers import passing, stopping, trial_logs
+from ray_cluster.workers import inheriting, stopping, trial_logs
 
 _LOOK_EVERY_S = 0.5
 
@@ -122,7 +122,7 @@ def start(
     with going_on(run_dir, command=prepared.resume_command), _laid_out(prepared).lock():
         layout.write_trials(plan, run_dir)
         if donor is not None:
-            passing.begin_from(donor, run_dir.trial(plan.trials[0].name))
+            inheriting.begin_from(donor, run_dir.trial(plan.trials[0].name))
         threads = SidecarThreads([report, *([recorder] if recorder is not None else [])], run_dir)
         threads.start()
         try:

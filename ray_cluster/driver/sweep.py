@@ -19,7 +19,7 @@ from ray_cluster.driver.phases import Phases
 from ray_cluster.driver.sidecars import SidecarThreads
 from ray_cluster.evaluations.evaluation import Evaluation
 from ray_cluster.results import Results
-from ray_cluster.searches.growing import GrowingTrials
+from ray_cluster.searches.made_trials import GrowingTrials
 from ray_cluster.spec import Plan, PlannedTrial, Resources, Sidecar
 from ray_cluster.workers.jax_process import ProcessSettings
 from ray_cluster.workers.supervisor import SupervisorSettings

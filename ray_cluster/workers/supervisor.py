@@ -20,7 +20,7 @@ from kauldron_core.errors import RunFailed
 from ray_cluster.driver import control
 from ray_cluster.searches.spaces import Point, SearchSpace
 from ray_cluster.spec import TpuSlice
-from ray_cluster.workers import pack_records, passing
+from ray_cluster.workers import inheriting, pack_records
 from ray_cluster.workers.decisions import Decisions
 from ray_cluster.workers.host_worker import Record, describe
 from ray_cluster.workers.jax_process import ProcessSettings
@@ -153,7 +153,7 @@ class Supervisor(tune.Trainable):
         pointer = rundir.read_json(f"{checkpoint}/{_POINTER}")
         if pointer["trial"] != self._trial.name and pointer["step"] is not None:
             donor = rundir.RunDir(self._settings.process.run_dir).trial(pointer["trial"])
-            passing.pass_on(donor, self._trial, step=pointer["step"], point=self._point())
+            inheriting.pass_on(donor, self._trial, step=pointer["step"], point=self._point())
 
     def _point(self) -> Point:
         """Returns the point of the trial as it is now, after what a scheduler has changed."""

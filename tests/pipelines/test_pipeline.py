@@ -153,11 +153,11 @@ def test_stages_say_what_they_need() -> None:
 
 
 def test_a_trial_is_trained_again_from_where_it_ended(tmp_path: Path) -> None:
-    from ray_cluster.workers import passing
+    from ray_cluster.workers import inheriting
 
     run = rundir.RunDir.create(tmp_path / "run")
     donor, trial = run.trial("0000").create("{}"), run.trial("0001").create("{}")
     (donor.checkpoints / "ckpt_10").mkdir(parents=True)
     (donor.checkpoints / "ckpt_10" / "_CHECKPOINT_METADATA").write_text("{}")
-    passing.copy_checkpoint(donor, trial, 10)
+    inheriting.copy_checkpoint(donor, trial, 10)
     assert [path.name for path in trial.checkpoints.iterdir()] == ["ckpt_10"]

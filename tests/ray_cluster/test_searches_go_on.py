@@ -16,7 +16,7 @@ from pipelines import planning
 from pipelines.cli.words.command import read_command
 from ray_cluster.driver import collect, layout
 from ray_cluster.driver.board import StatusBoard
-from ray_cluster.searches.growing import GrowingTrials
+from ray_cluster.searches.made_trials import GrowingTrials
 from ray_cluster.searches.spaces import identity
 
 pytestmark = pytest.mark.cluster  # It imports Tune, and starts nothing.

@@ -13,8 +13,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from kauldron_core.packs.planning.first_steps import Alone, Member, Outcome, Packed, is_float
 from kauldron_core.packs.planning.planner import shortly
-from kauldron_core.packs.planning.rehearsal import Alone, Member, Outcome, Packed, is_float
 from kauldron_core.packs.planning.tracing import schedule_above, table_of, traced_table_of
 
 # By what a number is multiplied until one sees what it does: a weight decay of 1e-6 does nothing in three steps.

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from kauldron_core import konfig
 from kauldron_core.errors import ConfigError, first_line
-from kauldron_core.packs.planning import fitness, sizes
+from kauldron_core.packs.planning import eligibility, sizes
 from kauldron_core.packs.planning.differences import DATA_SEED, Differences, data_seed_of
 from kauldron_core.packs.planning.tracing import Tracing
 from kauldron_core.packs.running import data
@@ -154,7 +154,7 @@ class _Group:
 
     def _sort_out(self, numbers: Sequence[str]) -> None:
         """Finds out which numbers can be packed."""
-        reason = fitness.why_alone(self._cfg, self._trainer)
+        reason = eligibility.why_alone(self._cfg, self._trainer)
         if reason is not None:
             self.leaves = {path: Leaf(path, False, reason) for path in numbers}
             if not numbers:

@@ -10,8 +10,8 @@ from typing import Any
 from kauldron_core import paths
 from kauldron_core.packs.planning.confirm import Confirmation
 from kauldron_core.packs.planning.differences import DATA_SEED, Differences, data_seed_of, is_number
+from kauldron_core.packs.planning.first_steps import Member
 from kauldron_core.packs.planning.planner import Leaf, Pack, Plan, ranges, shared_out, shortly
-from kauldron_core.packs.planning.rehearsal import Member
 from kauldron_core.packs.planning.timing import timed
 
 TIMING_LIMIT_S = 60.0

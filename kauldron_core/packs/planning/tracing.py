@@ -11,7 +11,7 @@ import numpy as np
 from kauldron_core import konfig, paths
 from kauldron_core.forward import as_arguments
 from kauldron_core.packs.planning.tables import Tabulated, is_schedule, tabulate
-from kauldron_core.train.step.compiled import Compilation, Source, Structure
+from kauldron_core.train.step.compiled import CompiledStep, CompileOptions, StepSource
 from kauldron_core.train.step.source import step_source
 from kauldron_core.train.trainer import Trainer
 
@@ -50,10 +50,10 @@ class Tracing:
         return table
 
     def _traced(self, names: tuple[str, ...], values: tuple[Any, ...], *, tables: Sequence[str]) -> Exception | None:
-        structure = Structure(
+        structure = CompiledStep(
             lambda numbers: build(self._source, numbers, tables=tables),
             names,
-            compilation=Compilation(),
+            compilation=CompileOptions(),
             batch=self._batch,
         )
         try:
@@ -88,7 +88,7 @@ def traced_table_of(cfg: Any, path: str, number: str, *, num_steps: int) -> np.n
     return np.asarray(jax.jit(table)(value))
 
 
-def build(source: Source, numbers: Mapping[str, Any], *, tables: Sequence[str]) -> Any:
+def build(source: StepSource, numbers: Mapping[str, Any], *, tables: Sequence[str]) -> Any:
     """Returns the program with these numbers and tabulated schedules; one that is read in two places stays one."""
     cfg = source.blueprint.cfg
     made: dict[int, Tabulated] = {}
@@ -97,7 +97,7 @@ def build(source: Source, numbers: Mapping[str, Any], *, tables: Sequence[str]) 
     return source.program({**numbers} | {path: made[id(_at(cfg, paths.parse(path)))] for path in tables})
 
 
-def tables_among(source: Source, arguments: Sequence[str]) -> tuple[str, ...]:
+def tables_among(source: StepSource, arguments: Sequence[str]) -> tuple[str, ...]:
     """Returns those arguments that are schedules, not numbers."""
     return tuple(path for path in arguments if path not in source.blueprint.numbers)
 

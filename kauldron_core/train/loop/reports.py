@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import jax
 
 from kauldron_core.forward import AuxiliariesState, Health
-from kauldron_core.train.loop import exhibits
+from kauldron_core.train.loop import summary_files
 from kauldron_core.train.loop.events import Logged, Summarized
 from kauldron_core.train.loop.speed import Speed
 from kauldron_core.train.step.program import OnNonfinite, StepReport
@@ -85,7 +85,7 @@ class LateReports:
 
     def _summarized(self, step: int, aux: AuxiliariesState) -> Summarized:
         values = {name: state.compute() for name, state in aux.summary_states.items()}
-        files = () if self._summaries is None else tuple(exhibits.write(self._summaries / str(step), values))
+        files = () if self._summaries is None else tuple(summary_files.write(self._summaries / str(step), values))
         return Summarized(step=step, split="train", values=values, files=files)
 
 

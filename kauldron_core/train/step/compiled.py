@@ -23,11 +23,11 @@ from kauldron_core.train.step.layout import Layout
 from kauldron_core.train.step.program import Outputs, Program, StepReport
 
 _LOGGED = Outputs(losses=True, metrics=True)
-_MAX_STRUCTURES = 16  # Each keeps its executables in memory.
+_MAX_KEPT = 16  # Each keeps its executables in memory.
 
 
 @dataclasses.dataclass(frozen=True)
-class Compilation:
+class CompileOptions:
     """How a step is compiled, apart from what it computes.
 
     Attributes:
@@ -40,7 +40,7 @@ class Compilation:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Source:
+class StepSource:
     """Where the program of a step comes from, so that it can be built again while it is traced.
 
     Attributes:
@@ -56,7 +56,7 @@ class Source:
         return self.program_of(self.blueprint.build(numbers))
 
 
-class Structure:
+class CompiledStep:
     """The compiled functions of all steps that differ in numbers only.
 
     Args:
@@ -71,7 +71,7 @@ class Structure:
         build: Callable[[Mapping[str, Any]], Program],
         arguments: Sequence[str] = (),
         *,
-        compilation: Compilation,
+        compilation: CompileOptions,
         batch: Any,
     ):
         self.arguments = tuple(arguments)
@@ -162,11 +162,13 @@ class Structure:
         return contextlib.nullcontext() if self.layout is None or strategy is None else strategy.set_global_mesh()
 
 
-_structures: collections.OrderedDict[Hashable, Structure] = collections.OrderedDict()
+_kept_steps: collections.OrderedDict[Hashable, CompiledStep] = collections.OrderedDict()
 _arguments: dict[Hashable, tuple[str, ...]] = {}
 
 
-def structure_of(source: Source, compilation: Compilation, batch: Any) -> tuple[Structure, tuple[jax.Array, ...]]:
+def compiled_step(
+    source: StepSource, compilation: CompileOptions, batch: Any
+) -> tuple[CompiledStep, tuple[jax.Array, ...]]:
     """Returns the compiled functions for a step, and the values of their arguments.
 
     Args:
@@ -174,26 +176,26 @@ def structure_of(source: Source, compilation: Compilation, batch: Any) -> tuple[
       compilation: How it is compiled.
       batch: Shapes of the global batch.
     """
-    shelf = _Shelf(source, compilation, batch)
+    cache = _StepCache(source, compilation, batch)
     try:
-        arguments = shelf.arguments()
+        arguments = cache.arguments()
     except ConfigError:  # It holds what has no name, a lambda perhaps: nothing can be known to be like it.
-        return Structure(source.program, compilation=compilation, batch=batch), ()
-    return shelf.structure(arguments), shelf.values(arguments)
+        return CompiledStep(source.program, compilation=compilation, batch=batch), ()
+    return cache.step(arguments), cache.values(arguments)
 
 
 def clear() -> None:
     """Forgets all compiled steps."""
-    _structures.clear()
+    _kept_steps.clear()
     _arguments.clear()
 
 
 @dataclasses.dataclass(frozen=True)
-class _Shelf:
+class _StepCache:
     """Where the compiled functions of a step are kept."""
 
-    source: Source
-    compilation: Compilation
+    source: StepSource
+    compilation: CompileOptions
     batch: Any
 
     def arguments(self) -> tuple[str, ...]:
@@ -211,14 +213,14 @@ class _Shelf:
         numbers = self.source.blueprint.numbers
         return tuple(as_arguments({path: numbers[path] for path in paths}).values())
 
-    def structure(self, paths: Sequence[str]) -> Structure:
+    def step(self, paths: Sequence[str]) -> CompiledStep:
         key = self._key(paths)
-        if key not in _structures:
-            _structures[key] = Structure(self.source.program, paths, compilation=self.compilation, batch=self.batch)
-        _structures.move_to_end(key)
-        while len(_structures) > _MAX_STRUCTURES:
-            _structures.popitem(last=False)
-        return _structures[key]
+        if key not in _kept_steps:
+            _kept_steps[key] = CompiledStep(self.source.program, paths, compilation=self.compilation, batch=self.batch)
+        _kept_steps.move_to_end(key)
+        while len(_kept_steps) > _MAX_KEPT:
+            _kept_steps.popitem(last=False)
+        return _kept_steps[key]
 
     def _key(self, paths: Iterable[str]) -> Hashable:
         leaves, tree = jax.tree.flatten(self.batch)
@@ -230,7 +232,7 @@ class _Shelf:
         candidates = [path for path in self.source.blueprint.numbers if self._builds_with(path)]
         if candidates and not self._traces_with(candidates):
             # A mistake of the user's shows without any argument too; it is then raised from here.
-            self.structure(()).trace(())
+            self.step(()).trace(())
             candidates = [path for path in candidates if self._traces_with([path])]
             if not self._traces_with(candidates):
                 return ()
@@ -250,8 +252,8 @@ class _Shelf:
 
     def _traces_with(self, paths: Sequence[str]) -> bool:
         try:
-            self.structure(paths).trace(self.values(paths))
+            self.step(paths).trace(self.values(paths))
         except Exception:  # As above; a mistake that has nothing to do with numbers is raised without them.
-            _structures.pop(self._key(paths), None)
+            _kept_steps.pop(self._key(paths), None)
             return False
         return True

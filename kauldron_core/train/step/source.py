@@ -9,7 +9,7 @@ from typing import Any
 from kauldron_core.forward import Blueprint, RngStreams
 from kauldron_core.train.experiment import Experiment
 from kauldron_core.train.inherit import inherit
-from kauldron_core.train.step.compiled import Source
+from kauldron_core.train.step.compiled import StepSource
 from kauldron_core.train.step.program import Program
 from kauldron_core.train.step.trainstep import TrainStep
 
@@ -34,7 +34,7 @@ STEP_FIELDS = (
 _INHERITED = ("checkify_error_categories", "microbatches", "on_nonfinite", "precision", "remat", "sharding")
 
 
-def step_source(cfg: Any, *, others: Collection[str] = ()) -> Source:
+def step_source(cfg: Any, *, others: Collection[str] = ()) -> StepSource:
     """Returns where the step of an experiment comes from.
 
     Args:
@@ -42,7 +42,7 @@ def step_source(cfg: Any, *, others: Collection[str] = ()) -> Source:
       others: Paths of numbers, beside those of optimizer, schedules, losses and seed, that may be arguments.
     """
     blueprint = Blueprint.of(cfg, STEP_FIELDS, numbers_in=("optimizer", "schedules", "train_losses"), others=others)
-    return Source(blueprint, _program_of)
+    return StepSource(blueprint, _program_of)
 
 
 def bound_step(experiment: Experiment, *, rng_streams: RngStreams) -> TrainStep:

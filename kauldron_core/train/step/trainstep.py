@@ -14,7 +14,7 @@ from kauldron_core.forward import AuxiliariesState, Precision, RngStreams, Train
 from kauldron_core.losses import named_losses
 from kauldron_core.sharding import ShardingStrategy
 from kauldron_core.sharding.placing import global_shapes
-from kauldron_core.train.step.compiled import Compilation, Source, Structure, structure_of
+from kauldron_core.train.step.compiled import CompiledStep, CompileOptions, StepSource, compiled_step
 from kauldron_core.train.step.layout import stacked, zeros_like
 from kauldron_core.train.step.program import OnNonfinite, Outputs, Program, StepReport
 
@@ -116,7 +116,7 @@ class TrainStep:
         lowered = structure.step(Outputs()).lower(numbers, self.init_spec(batch), batch)  # pyright: ignore[reportFunctionMemberAccess]
         return (lowered.cost_analysis() or {}).get("flops")
 
-    def built_from(self, source: Source) -> None:
+    def built_from(self, source: StepSource) -> None:
         """Says where this came from, so that it shares compiled functions with those of the same structure."""
         object.__setattr__(self, "_source", source)
 
@@ -160,16 +160,16 @@ class TrainStep:
 
         return run
 
-    def _compiled_for(self, batch: Any) -> tuple[Structure, tuple[jax.Array, ...]]:
+    def _compiled_for(self, batch: Any) -> tuple[CompiledStep, tuple[jax.Array, ...]]:
         """Returns the compiled functions and their arguments, found with the first batch."""
         if not self._compiled:
-            source: Source | None = getattr(self, "_source", None)
-            compilation = Compilation(self.sharding, tuple(self.checkify_error_categories or ()))
+            source: StepSource | None = getattr(self, "_source", None)
+            compilation = CompileOptions(self.sharding, tuple(self.checkify_error_categories or ()))
             spec = _global_spec(batch)
             if source is None:
-                found = Structure(self._own_program, compilation=compilation, batch=spec), ()
+                found = CompiledStep(self._own_program, compilation=compilation, batch=spec), ()
             else:
-                found = structure_of(source, compilation, spec)
+                found = compiled_step(source, compilation, spec)
             self._compiled.append(found)
         return self._compiled[0]
 
@@ -177,7 +177,7 @@ class TrainStep:
         return self.program
 
     @functools.cached_property
-    def _compiled(self) -> list[tuple[Structure, tuple[jax.Array, ...]]]:
+    def _compiled(self) -> list[tuple[CompiledStep, tuple[jax.Array, ...]]]:
         return []
 
     @functools.cached_property

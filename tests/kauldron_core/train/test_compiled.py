@@ -108,7 +108,7 @@ def test_a_number_that_is_branched_on_stays_in_the_program() -> None:
     losses = losses_of(trainer)
     cfg.optimizer.learning_rate["2" if "2" in cfg.optimizer.learning_rate else "decay_rate"] = 0.9
     assert losses_of(konfig.resolve(cfg)) != losses
-    [*_, structure] = compiled._structures.values()
+    [*_, structure] = compiled._kept_steps.values()
     assert set(structure.arguments) == {"seed", "optimizer.learning_rate[0]"}
 
 

@@ -13,7 +13,7 @@ from kauldron_core import konfig
 from kauldron_core.packs.planning.differences import DATA_SEED, SEED
 from kauldron_core.packs.planning.tracing import build, quickly_compiled, stacked_arguments, tables_among, values_of
 from kauldron_core.packs.running.programs import PackedPrograms
-from kauldron_core.train.step.compiled import Compilation, Structure
+from kauldron_core.train.step.compiled import CompiledStep, CompileOptions
 from kauldron_core.train.step.layout import zeros_like
 from kauldron_core.train.step.program import Outputs
 from kauldron_core.train.step.source import step_source
@@ -120,7 +120,7 @@ class Alone:
     def __init__(self, member: Member):
         self._member = member
         spec = member.trainer.train_ds.element_spec
-        structure = Structure(step_source(member.cfg).program, compilation=Compilation(), batch=spec)
+        structure = CompiledStep(step_source(member.cfg).program, compilation=CompileOptions(), batch=spec)
         self._batch = zeros_like(spec)
         self._start = jax.device_get(quickly_compiled(structure.init, (), self._batch)((), self._batch))
         self._traced = structure.step(OUTPUTS)
