@@ -44,7 +44,7 @@ class RankingMetric(Metric):
     """Base class of the metrics that collect scores.
 
     Attributes:
-      logits: CollectedScores of shape `*b n`, or one for each label when there are two classes.
+      logits: Scores of shape `*b n`, or one for each label when there are two classes.
       labels: Integer classes of shape `*b` or `*b 1`.
       mask: Booleans or weights for the leading dimensions of the labels.
       unique_labels: The classes to average over. By default those that occur.
@@ -118,7 +118,7 @@ def roc_auc(is_positive: np.ndarray, scores: np.ndarray, weights: np.ndarray) ->
         return np.float64("nan")
     from sklearn.metrics import roc_auc_score  # Heavy; needed once an evaluation ends.
 
-    return np.float64(roc_auc_score(is_positive, scores, sample_weight=weights))
+    return np.float64(roc_auc_score(is_positive, _ranks(scores), sample_weight=weights))
 
 
 def average_precision(is_positive: np.ndarray, scores: np.ndarray, weights: np.ndarray) -> np.float64:
@@ -127,7 +127,12 @@ def average_precision(is_positive: np.ndarray, scores: np.ndarray, weights: np.n
         return np.float64("nan")
     from sklearn.metrics import average_precision_score  # Heavy; needed once an evaluation ends.
 
-    return np.float64(average_precision_score(is_positive, scores, sample_weight=weights))
+    return np.float64(average_precision_score(is_positive, _ranks(scores), sample_weight=weights))
+
+
+def _ranks(scores: np.ndarray) -> np.ndarray:
+    """Returns numbers in the order of the scores, equal for equal ones: scikit-learn refuses NaN and infinities."""
+    return np.unique(scores, return_inverse=True)[1]
 
 
 def _one_versus_rest(

@@ -207,3 +207,13 @@ def test_single_dimension_checks_its_index():
 def test_values_of_a_device_state_can_be_computed_too():
     state = metrics.Perplexity(logits="x", labels="y").get_state(logits=jnp.zeros((1, 2)), labels=jnp.zeros(1, int))
     assert float(jax.jit(lambda state: state.compute())(state)) == pytest.approx(2, rel=1e-6)
+
+
+@pytest.mark.parametrize("odd", [np.inf, -np.inf, np.nan])
+def test_scores_that_are_no_numbers_have_a_place_in_the_order(odd):
+    """A logit of minus infinity is a class left out; one of NaN is a model gone wrong, which must not end training."""
+    place = -5.0 if odd == -np.inf else 5.0  # NaN comes last, as it sorts.
+    logits, labels = np.array([0.1, odd, 0.2, 0.3], np.float32), np.array([0, 1, 0, 1])
+    for metric in (metrics.RocAuc(logits="a", labels="b"), metrics.AveragePrecision(logits="a", labels="b")):
+        expected = of(metric, logits=np.array([0.1, place, 0.2, 0.3], np.float32), labels=labels)
+        assert of(metric, logits=logits, labels=labels) == expected
