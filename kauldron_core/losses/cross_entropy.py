@@ -87,7 +87,7 @@ class SigmoidBinaryCrossEntropy(Loss):
     labels: kontext.Key = kontext.REQUIRED
 
     @typechecked
-    def get_values(self, logits: Num["*b"], labels: Array["*b"] | Array["*c"]) -> Float["*b"]:
+    def get_values(self, logits: Num["*b"], labels: Array["*c"]) -> Float["*b"]:
         logits = as_float(logits)
         labels = as_float(labels)
         if logits.shape == (*labels.shape, 1):

@@ -14,7 +14,7 @@ from kauldron_core.ktyping import Array, Num, typechecked
 from kauldron_core.metrics.average import AverageState
 from kauldron_core.metrics.mask import combine_masks
 from kauldron_core.metrics.metric import Metric
-from kauldron_core.metrics.shapes import Labels, align_labels, align_scores, drop_last_one
+from kauldron_core.metrics.shapes import Labels, align_labels, align_scores, check_one_given, drop_last_one
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,11 +54,14 @@ class Accuracy(Metric):
         pred_labels: Labels | None = None,
         mask: Any = None,
     ) -> AverageState:
-        return self.State.from_values(self._correct(labels, logits, pred_labels), mask)
+        return self.State.from_values(self._correct(labels, logits, pred_labels), self._mask(labels, mask))
+
+    def _mask(self, labels: Any, mask: Any) -> Any:
+        """Returns which of the labels count."""
+        return mask
 
     def _correct(self, labels: Any, logits: Any, pred_labels: Any) -> jax.Array:
-        if (logits is None) == (pred_labels is None):
-            raise ValueError(f"{type(self).__name__} needs either logits or pred_labels")
+        check_one_given(self, logits, pred_labels)
         if logits is None:
             return _equal(labels, pred_labels)
         logits = jnp.asarray(logits)
@@ -79,17 +82,8 @@ class TokenAccuracy(Accuracy):
 
     ignore_index: int | None = None
 
-    @typechecked
-    def get_state(
-        self,
-        labels: Labels,
-        logits: Num["*b n"] | None = None,
-        pred_labels: Labels | None = None,
-        mask: Any = None,
-    ) -> AverageState:
-        if self.ignore_index is not None:
-            mask = combine_masks(mask, jnp.asarray(labels) != self.ignore_index)
-        return self.State.from_values(self._correct(labels, logits, pred_labels), mask)
+    def _mask(self, labels: Any, mask: Any) -> Any:
+        return mask if self.ignore_index is None else combine_masks(mask, jnp.asarray(labels) != self.ignore_index)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from kauldron_core.ktyping import Num, typechecked
 from kauldron_core.metrics.auto_state import AutoState
 from kauldron_core.metrics.fields import sum_field
 from kauldron_core.metrics.metric import Metric
-from kauldron_core.metrics.shapes import Labels, align_scores, weights_of
+from kauldron_core.metrics.shapes import Labels, align_scores, check_one_given, weights_of
 from kauldron_core.metrics.state import MetricT
 
 
@@ -81,8 +81,7 @@ class ClassCountsMetric(Metric):
         pred_labels: Labels | None = None,
         mask: Any = None,
     ) -> Any:
-        if (logits is None) == (pred_labels is None):
-            raise ValueError(f"{type(self).__name__} needs either logits or pred_labels")
+        check_one_given(self, logits, pred_labels)
         labels, classes, num_classes = self._predict(labels, logits, pred_labels)
         weights = weights_of(mask, labels.shape).reshape(-1, 1)
         wanted = jnp.arange(num_classes) if self.average != "binary" else jnp.asarray([self.positive])

@@ -15,7 +15,7 @@ from kauldron_core.ktyping import Num, typechecked
 from kauldron_core.metrics.auto_state import AutoState
 from kauldron_core.metrics.fields import sum_field
 from kauldron_core.metrics.metric import Metric
-from kauldron_core.metrics.shapes import Labels, align_labels, drop_last_one, weights_of
+from kauldron_core.metrics.shapes import Labels, align_labels, check_one_given, drop_last_one, weights_of
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -59,8 +59,7 @@ class ConfusionMatrix(Metric):
         pred_labels: Labels | None = None,
         mask: Any = None,
     ) -> Any:
-        if (logits is None) == (pred_labels is None):
-            raise ValueError("ConfusionMatrix needs either logits or pred_labels")
+        check_one_given(self, logits, pred_labels)
         if logits is not None:
             logits = jnp.asarray(logits)
             labels, classes = align_labels(labels, logits.shape[:-1]), logits.argmax(axis=-1)

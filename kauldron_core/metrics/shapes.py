@@ -14,6 +14,16 @@ Labels: TypeAlias = Array["*b"] | Array["*b 1"] | Array["*b n"]
 """One class for each of `*b`. One-hot labels pass as far as `align_labels`, which refuses them with advice."""
 
 
+def check_one_given(metric: Any, logits: Any, pred_labels: Any) -> None:
+    """Refuses predictions that are given twice or not at all.
+
+    Raises:
+      ValueError: With the name of the metric.
+    """
+    if (logits is None) == (pred_labels is None):
+        raise ValueError(f"{type(metric).__name__} needs either logits or pred_labels")
+
+
 def align_labels(labels: Any, shape: tuple[int, ...], *, what: str = "labels") -> jax.Array:
     """Returns `labels` in `shape`; a last dimension of size 1 may be there or not.
 
