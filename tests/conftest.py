@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import tempfile
 import time
 import zlib
 
@@ -12,11 +13,14 @@ os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 os.environ["RAY_DEDUP_LOGS"] = "0"
 os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
+from ray_cluster.workers.program_cache import machine_kind, private_folder
+
 # Small programs are compiled again and again: once on a machine is enough for all sessions, their workers and children.
 # JAX keys a program by all that decides what it comes to. What a killed process wrote in part goes, and what is old.
-PROGRAMS = pathlib.Path.home() / ".cache" / "kauldron-ray-tests"
+PROGRAMS = private_folder("test-programs", machine_kind("cpu")) or pathlib.Path(
+    tempfile.mkdtemp(prefix="kdr-test-cache-")
+)
 if "PYTEST_XDIST_WORKER" not in os.environ:
-    PROGRAMS.mkdir(parents=True, exist_ok=True)
     for entry in PROGRAMS.iterdir():
         try:
             zlib.decompress(entry.read_bytes())

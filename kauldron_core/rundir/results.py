@@ -37,7 +37,7 @@ def write_eval_result(
       name: The evaluator's name.
       step: The checkpoint's step.
       record: What was found; `evaluator` and `step` are filled in.
-      again: Replace a existing record, which is kept under `replaced/`.
+      again: Replace an existing record, which is kept under `replaced/`.
     """
     path = result_path(trial_dir, name, step)
     atomic.make_folder(path.parent)
@@ -90,7 +90,7 @@ def _result_files(trial_dir: str | os.PathLike[str]) -> dict[tuple[str, int], pa
 
 
 def _keep_old(path: pathlib.Path) -> None:
-    """Gives a existing record a second name, so that replacing it loses nothing."""
+    """Gives an existing record a second name, so that replacing it loses nothing."""
     if not path.exists():
         return
     folder = atomic.make_folder(path.parent / REPLACED)

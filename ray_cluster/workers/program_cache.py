@@ -32,7 +32,7 @@ def use_program_cache(jax: Any, platform: str) -> None:
             jax.config.update(name, value)
     if _FOLDER_VARIABLE in os.environ:
         return
-    folder = private_folder("programs", _machine_kind(platform))
+    folder = private_folder("programs", machine_kind(platform))
     if folder is not None:
         _prune(folder)
         jax.config.update("jax_compilation_cache_dir", os.fspath(folder))
@@ -78,7 +78,7 @@ def _prune(folder: pathlib.Path) -> None:
         total -= size
 
 
-def _machine_kind(platform: str) -> str:
+def machine_kind(platform: str) -> str:
     """Returns a name that differs where a compiled CPU program of one node could not run on another."""
     if platform != "cpu":
         return platform
